@@ -4,78 +4,30 @@
 pub(crate) mod environment;
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::ffi::CString;
 use std::sync::OnceLock;
 
 use cachealloc_history::name;
 use cachealloc_options::{Config, Fill, LogLevel, Record};
 
+use crate::gate;
+use crate::gate::Condition;
 use crate::log;
 use crate::log::Level;
 
 static CONFIG: OnceLock<Config> = OnceLock::new();
-/// Flags that every call needs, in one byte. 0 until the settings are read, before CUDA starts.
-static ASKED_OFTEN: AtomicU8 = AtomicU8::new(0);
-const RECORDS: u8 = 1;
-const WRITES_BLOCKS: u8 = 2;
-const LIMITS: u8 = 4;
-const CACHES_NOTHING: u8 = 8;
-const MAKES_BARRIERS: u8 = 16;
-const ROUNDS_UP: u8 = 32;
-const ONLY_LOOKS: u8 = 64;
-
-/// Lowest bit: whether launches are plain. Higher bits: count of the changes that may affect that.
-static LAUNCHES: AtomicU64 = AtomicU64::new(0);
-const ARE_PLAIN: u64 = 1;
-
-/// Whether a launch needs only the usual work: hooks are active, nothing is recorded, and no stream
-/// captures.
-#[inline(always)]
-pub(crate) fn launches_are_plain() -> bool {
-    LAUNCHES.load(Ordering::Relaxed) & ARE_PLAIN != 0
-}
-
-/// Marks launches as plain if they are, unless something that affects this changes meanwhile.
-#[cold]
-pub(crate) fn look_whether_plain(are_plain: impl FnOnce() -> bool) {
-    let before = LAUNCHES.load(Ordering::Acquire);
-    if are_plain() {
-        let after = before | ARE_PLAIN;
-        let _ = LAUNCHES.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed);
-    }
-}
-
-/// Makes the next launch check again whether it is plain. Must be called after the change.
-pub(crate) fn launches_change() {
-    let changed = |before: u64| Some((before | ARE_PLAIN).wrapping_add(1));
-    let _ = LAUNCHES.fetch_update(Ordering::AcqRel, Ordering::Relaxed, changed);
-}
 
 /// Whether anything is recorded.
 #[inline(always)]
 pub(crate) fn records() -> bool {
-    ASKED_OFTEN.load(Ordering::Relaxed) & RECORDS != 0
+    gate::has(Condition::Records)
 }
 
 /// Whether the library fills or guards memory: `fill` or `red_zone`.
 #[inline(always)]
 pub(crate) fn writes_blocks() -> bool {
-    ASKED_OFTEN.load(Ordering::Relaxed) & WRITES_BLOCKS != 0
-}
-
-/// Whether a request needs only memory that the cache may have: nothing is recorded or written, and
-/// sizes are rounded to units only.
-#[inline(always)]
-pub(crate) fn allocates_simply() -> bool {
-    const MORE: u8 = RECORDS | WRITES_BLOCKS | ROUNDS_UP | CACHES_NOTHING;
-    ASKED_OFTEN.load(Ordering::Relaxed) & MORE == 0
-}
-
-/// Whether a free of such blocks only has to check whether it needs a barrier (`skip_barriers`).
-#[inline(always)]
-pub(crate) fn frees_simply() -> bool {
-    ASKED_OFTEN.load(Ordering::Relaxed) & (RECORDS | WRITES_BLOCKS | MAKES_BARRIERS) == 0
+    gate::has(Condition::WritesBlocks)
 }
 
 /// Bytes to keep past the end of each block.
@@ -93,7 +45,7 @@ pub(crate) fn host_cache_bytes() -> u64 {
 /// Whether memory is limited on any device.
 #[inline(always)]
 pub(crate) fn limits() -> bool {
-    ASKED_OFTEN.load(Ordering::Relaxed) & LIMITS != 0
+    gate::has(Condition::Limits)
 }
 
 /// Enables limit checks, after a call has set a limit.
@@ -101,30 +53,25 @@ pub(crate) fn note_limit() {
     if get().only_looks() {
         return;
     }
-    ASKED_OFTEN.fetch_or(LIMITS, Ordering::Relaxed);
+    gate::set(Condition::Limits);
 }
 
 /// Whether the driver serves every request (`cache:false`, `fraction_of_gpu_memory_to_use:0`).
 #[inline(always)]
 pub(crate) fn caches_nothing() -> bool {
-    ASKED_OFTEN.load(Ordering::Relaxed) & CACHES_NOTHING != 0
+    gate::has(Condition::CachesNothing)
 }
 
 /// Whether the library only observes: it serves nothing and changes nothing (`cache:false`).
 #[inline(always)]
 pub(crate) fn only_looks() -> bool {
-    ASKED_OFTEN.load(Ordering::Relaxed) & ONLY_LOOKS != 0
+    gate::has(Condition::OnlyLooks)
 }
 
 /// Switches recording on or off at the program's request. Must be called after the settings were
 /// read.
 pub(crate) fn set_records(on: bool) {
-    if on {
-        ASKED_OFTEN.fetch_or(RECORDS, Ordering::Relaxed);
-        launches_change();
-    } else {
-        ASKED_OFTEN.fetch_and(!RECORDS, Ordering::Relaxed);
-    }
+    gate::change(Condition::Records, on);
 }
 
 /// Returns the settings. The first call reads the environment and reports its errors.
@@ -230,17 +177,15 @@ fn read() -> Config {
     let only_looks = config.only_looks();
     let writes_blocks = !only_looks && (config.fill != Fill::None || config.red_zone_bytes != 0);
     let asked = [
-        (records, RECORDS),
-        (writes_blocks, WRITES_BLOCKS),
-        (config.limit.is_set() && !only_looks, LIMITS),
-        (only_looks, ONLY_LOOKS),
-        (!config.caches(), CACHES_NOTHING),
-        (!config.skip_barriers, MAKES_BARRIERS),
-        (config.policy.rounds_to_divisions(), ROUNDS_UP),
+        (records, Condition::Records),
+        (writes_blocks, Condition::WritesBlocks),
+        (config.limit.is_set() && !only_looks, Condition::Limits),
+        (only_looks, Condition::OnlyLooks),
+        (!config.caches(), Condition::CachesNothing),
+        (!config.skip_barriers, Condition::MakesBarriers),
+        (config.policy.rounds_to_divisions(), Condition::RoundsUp),
     ];
-    let asked = asked.into_iter().filter(|(on, _)| *on).fold(0, |asked, (_, bit)| asked | bit);
-    ASKED_OFTEN.fetch_or(asked, Ordering::Relaxed);
-    launches_change();
+    asked.into_iter().filter(|(on, _)| *on).for_each(|(_, condition)| _ = gate::set(condition));
     // Printed at any log level: the user must learn that a setting is not in force.
     problems.iter().for_each(|problem| log::line(format_args!("{problem}")));
     #[cfg(feature = "break-rules")]

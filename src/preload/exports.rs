@@ -82,7 +82,7 @@ macro_rules! around_hook {
     // One load finds that the library caches and records nothing, that no stream captures, and that
     // no failure is open.
     (launches, $function:ident, $words:expr, flush, $real:ident, $hooked:expr) => {{
-        if !crate::config::launches_are_plain() {
+        if !crate::gate::launches_are_plain() {
             // SAFETY: the arguments are the caller's promise.
             if let Some(done) = unsafe { launch::special($function, &$words) } {
                 return code(done);

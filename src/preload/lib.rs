@@ -34,6 +34,7 @@ mod apart;
 mod c_library;
 mod clock;
 mod config;
+mod gate;
 mod handle_table;
 mod heap;
 mod identity;

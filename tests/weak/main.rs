@@ -9,6 +9,9 @@ mod stand_ins;
 #[path = "../../src/preload/process/bounds.rs"]
 #[allow(dead_code)]
 mod bounds;
+#[path = "../../src/preload/gate.rs"]
+#[allow(dead_code)]
+mod gate;
 #[path = "../../src/preload/handle_table.rs"]
 #[allow(dead_code)]
 mod handle_table;
@@ -62,7 +65,9 @@ mod driver {
 // The functions of `libc` that Miri lacks.
 extern crate self as libc;
 use stand_ins::libc_of_miri::*;
-use stand_ins::{c_library, clock, config, functions, heap, process, statistics, test_delay};
+use stand_ins::{
+    c_library, clock, config, functions, heap, identity, process, statistics, test_delay,
+};
 
 mod tests {
     mod addresses;

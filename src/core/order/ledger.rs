@@ -182,12 +182,13 @@ impl Ledger {
         self.exclusive.observe(observer)
     }
 
-    /// Returns whether the host has waited for everything submitted. A free of a context block then
-    /// needs to do nothing, whatever its other facts are (`free_context_block`). Call it inside the
-    /// free.
+    /// Returns whether the host has waited for everything submitted that the hooks see. A free of a
+    /// context block then needs to do nothing, whatever its other facts are (`free_context_block`),
+    /// as long as the hooks see everything (`Elision::is_allowed`). Call it inside the free, and
+    /// after that check.
     #[inline]
-    pub fn all_is_over(&self, covers: &ContextCoverage) -> bool {
-        self.elision.is_allowed() && self.submitted.quiet_since(&covers.waited)
+    pub fn tracked_is_over(&self, covers: &ContextCoverage) -> bool {
+        self.submitted.quiet_since(&covers.waited)
     }
 
     /// Returns the facts that decide the route of a free. Call it once, inside the free.

@@ -11,6 +11,7 @@ use crate::cache::blocks::Call;
 use crate::cache::miss::miss_or_else;
 use crate::config;
 use crate::driver::sys::{CuResult, StreamHandle};
+use crate::gate;
 use crate::lock::lock;
 use crate::record;
 use crate::record::capture;
@@ -27,7 +28,7 @@ pub(crate) fn allocate(
     requester: Requester,
     stream: StreamHandle,
 ) -> CuResult<u64> {
-    if !config::allocates_simply() {
+    if !gate::allocates_simply() {
         return allocate_general(thread, context, bytes, requester, stream);
     }
     let list = match try_thread_cache(thread, context, bytes, requester) {
@@ -55,7 +56,7 @@ pub(crate) enum CacheLookup<'a> {
 }
 
 /// Takes a block of the thread's list. Only where requests are only for memory
-/// (`config::allocates_simply`). Call `blocks::note_peak` afterwards.
+/// (`gate::allocates_simply`). Call `blocks::note_peak` afterwards.
 #[inline(always)]
 pub(crate) fn try_thread_cache<'a>(
     thread: &Thread,

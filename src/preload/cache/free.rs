@@ -20,7 +20,6 @@ use crate::driver::sys::{CuError, CuResult, StreamHandle};
 use crate::graphs::open_captures;
 use crate::graphs::private_pools;
 use crate::graphs::private_pools::Behind;
-use crate::ipc;
 use crate::ipc::exported_blocks;
 use crate::lock::lock;
 use crate::ordering::barrier;
@@ -70,14 +69,13 @@ pub(crate) enum Next {
 /// Publishes a claimed block into the thread's list, if nothing else is to be done. Most frees end
 /// here if nothing was submitted since the program last waited. `claimed_plainly` has the same
 /// effect. This calls no hook and no driver function, and so needs no guard. Call it only where
-/// frees are simple (`config::frees_simply`).
+/// frees are plain (`gate::frees_are_plain`).
 #[inline(always)]
 pub(crate) fn into_list(thread: &Thread, claimed: Claimed, address: u64) -> Next {
     let context = claimed.extent.context();
-    let is_simple = LEDGER.all_is_over(&context.covers)
+    let is_simple = LEDGER.tracked_is_over(&context.covers)
         && claimed.extent.may_list()
-        && context.covers.pending().is_none()
-        && !ipc::any_exported();
+        && context.covers.pending().is_none();
     if !is_simple {
         return Next::Route;
     }

@@ -29,7 +29,7 @@ use crate::serving::refused_call::MayBeCaptured;
 use crate::state::barriers::LEDGER;
 use crate::state::inflight_releases;
 use crate::state::under_way::Waiter;
-use crate::{config, record};
+use crate::{gate, record};
 
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, void **params, void
 /// **extra)`.
@@ -277,14 +277,17 @@ fn launch(
     extra: *mut *mut c_void,
     real: impl Real,
 ) -> CuResult {
-    let mut visible = LEDGER.visible.every_kernel();
-    if !visible && (pinned::any() || communication::any()) {
-        visible = is_visible(function, kernel, params, extra);
+    let mut visible = false;
+    if !gate::kernels_are_plain() {
+        visible = LEDGER.visible.every_kernel();
+        if !visible && (pinned::any() || communication::any()) {
+            visible = is_visible(function, kernel, params, extra);
+        }
     }
     common::submit(function, visible, real)
 }
 
-/// Handles a launch that may need more than the plain path (`config::launches_are_plain`). Returns
+/// Handles a launch that may need more than the plain path (`gate::launches_are_plain`). Returns
 /// `None` if the launch is plain after all, otherwise its result, of which a failure is already
 /// reported. A launch that is measured or watched is made through its entry point, so that the
 /// compiler inlines the others as if there were none.
@@ -308,7 +311,6 @@ pub(crate) unsafe fn special(function: &'static Function, words: &[usize]) -> Op
         let done = call(unsafe { table::real(function.id) });
         return Some(done.or_else(|error| out_of_memory::answered(function, words, error)));
     }
-    look_whether_plain();
     let again = || {
         let export = function.body().expect("only exported functions get here");
         // SAFETY: our export of this function, as above.
@@ -329,14 +331,6 @@ pub(crate) unsafe fn special(function: &'static Function, words: &[usize]) -> Op
         unsafe { capture::submits(function, words) };
     }
     None
-}
-
-fn look_whether_plain() {
-    let are_plain = || {
-        let is_watched = bypass::has_failures(Failing::Call);
-        bypass::is_caching() && !record::is_on() && !captures::maybe() && !is_watched
-    };
-    config::look_whether_plain(are_plain);
 }
 
 /// Makes and measures a first launch. Returns `None` if it is not the first of this kernel or graph

@@ -30,7 +30,7 @@ use crate::state::under_way::Waiter;
 use crate::statistics::counters;
 use crate::statistics::counters::Count;
 use crate::statistics::waits::Wait;
-use crate::{config, memory_hooks, pagemap};
+use crate::{config, gate, memory_hooks, pagemap};
 
 /// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`. This function holds the common case, in as few
 /// instructions as possible.
@@ -41,7 +41,7 @@ pub(crate) fn alloc(
     bytes: usize,
     real: impl Real,
 ) -> CuResult {
-    if pointer.is_null() || !bypass::is_fast_path() || !config::allocates_simply() {
+    if pointer.is_null() || !gate::requests_are_plain() {
         return alloc_any(function, pointer, bytes, real);
     }
     let served = thread::if_seen(|thread| {
@@ -267,7 +267,7 @@ fn outside_of_captures(
 /// possible.
 #[inline(always)]
 pub(crate) fn free(function: &'static Function, address: u64, real: impl Real) -> CuResult {
-    if !bypass::is_fast_path() || !config::frees_simply() {
+    if !gate::frees_are_plain() {
         return free_any(function, address, real);
     }
     let freed = thread::if_seen(|thread| {

@@ -5,17 +5,16 @@ pub(crate) mod imports;
 pub(crate) mod ipc_handle;
 pub(crate) mod peers;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::gate;
+use crate::gate::Condition;
 
-/// Whether any block of the process was ever exported.
-static ANY_EXPORTED: AtomicBool = AtomicBool::new(false);
-
+/// Returns whether any block of the process was ever exported.
 #[inline]
 pub(crate) fn any_exported() -> bool {
-    ANY_EXPORTED.load(Ordering::Relaxed)
+    gate::has(Condition::Exported)
 }
 
 /// Notes that a block is about to be exported. Returns `true` for the first one.
 pub(crate) fn note_exported() -> bool {
-    !ANY_EXPORTED.swap(true, Ordering::SeqCst)
+    gate::set(Condition::Exported)
 }

@@ -4,9 +4,9 @@ use core::cell::RefCell;
 use core::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::gate;
 use crate::memory_hooks::plugin;
 use crate::memory_hooks::table::{Callback, Event, Table};
-use crate::process::bypass;
 
 /// Maximum number of hooks that one thread has pushed.
 const PUSHED_MAX: usize = 16;
@@ -28,7 +28,7 @@ pub(super) struct Hook {
 impl Hook {
     pub(super) fn new(table: Table, name: String, key: *const Table) -> Hook {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        bypass::add_memory_hook();
+        gate::add_memory_hook();
         Hook { table, name, key, serial: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
@@ -39,7 +39,7 @@ impl Hook {
 
 impl Drop for Hook {
     fn drop(&mut self) {
-        bypass::remove_memory_hook();
+        gate::remove_memory_hook();
     }
 }
 

@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use crate::c_library::dlsym;
 use crate::memory_hooks::list::Hook;
 use crate::memory_hooks::table::Table;
-use crate::process::bypass;
-use crate::{config, log};
+use crate::{config, gate, log};
 
 const TABLE_NAME: &CStr = c"cachealloc_hook_table";
 
@@ -25,7 +24,7 @@ static HOOK: AtomicPtr<Hook> = AtomicPtr::new(null_mut());
 /// Observes every allocation from now on, if the user wants a hook, when CUDA starts.
 pub(crate) fn expect() {
     if config::get().hook.is_some() {
-        bypass::add_memory_hook();
+        gate::add_memory_hook();
         WANTED.store(true, Ordering::Release);
     }
 }
@@ -41,7 +40,7 @@ pub(super) fn remove() -> String {
     if hook.is_null() {
         return "of the option hook".to_string();
     }
-    bypass::remove_memory_hook();
+    gate::remove_memory_hook();
     // SAFETY: leaked; it is not dropped, because another thread may still be reading it.
     unsafe { (*hook).name().to_string() }
 }
@@ -56,7 +55,7 @@ pub(super) fn load(run: impl FnOnce(&mut dyn FnMut())) {
         Ok(hook) => HOOK.store(Box::into_raw(Box::new(hook)), Ordering::Release),
         Err(problem) => log::line(format_args!("hook:{path}: {problem}; ignored")),
     });
-    bypass::remove_memory_hook();
+    gate::remove_memory_hook();
 }
 
 fn open(path: &str) -> Result<Hook, String> {

@@ -8,7 +8,7 @@
 //! capturing.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cachealloc_core::order::{Capture, Captures};
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -17,9 +17,10 @@ use crate::driver::api;
 use crate::driver::sys::{
     CAPTURE_STATUS_NONE, CuError, CuResult, STREAM_LEGACY, STREAM_PER_THREAD, StreamHandle,
 };
+use crate::gate;
+use crate::gate::Condition;
 use crate::graphs::{open_captures, participants, pools};
 use crate::lock::lock;
-use crate::process::bypass;
 use crate::state::contexts::Context;
 use crate::state::thread;
 use crate::state::thread::Thread;
@@ -34,9 +35,6 @@ struct Set {
 
 static SET: Mutex<Set> =
     Mutex::new(Set { captures: Captures::new(), changing: Vec::new(), owners: Vec::new() });
-/// `false` only while the set is empty.
-static ANY: AtomicBool = AtomicBool::new(false);
-
 /// Number of times the set became empty or non-empty.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
@@ -44,14 +42,14 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 /// error that was not reported to the library.
 #[inline]
 pub(crate) fn any() -> bool {
-    ANY.load(Ordering::Acquire) && still_any()
+    maybe() && still_any()
 }
 
 /// Returns whether a stream may capture, without a query. May stay `true` for a while after the
 /// last capture ended.
 #[inline]
 pub(crate) fn maybe() -> bool {
-    ANY.load(Ordering::Acquire)
+    gate::has(Condition::Captures)
 }
 
 /// Notes that the thread is about to submit during a capture, on this stream if one is named.
@@ -192,9 +190,9 @@ impl Set {
         open_captures::keep(|id| captures.iter().any(|capture| capture.stream_id == id));
         owners.retain(|(id, _)| captures.iter().any(|capture| capture.stream_id == *id));
         let any = !captures.is_empty();
-        if ANY.swap(any, Ordering::AcqRel) != any {
+        if maybe() != any {
+            gate::change(Condition::Captures, any);
             CHANGES.fetch_add(1, Ordering::AcqRel);
-            bypass::note_captures(any);
             if !any {
                 participants::forget();
             }

@@ -16,12 +16,12 @@
 //! registered (the library has it by its address: `retained`), and symmetric memory (`reserved`),
 //! which other processes read and write whenever their kernels do. These are observers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::CuResult;
+use crate::gate;
+use crate::gate::Condition;
 use crate::handle_table::HandleTable;
 use crate::ordering::observers;
 use crate::record::caller;
@@ -34,16 +34,13 @@ const LIBRARIES: [&str; 1] = ["libnccl.so"];
 /// never this many for its own buffers.
 const SYMMETRIC_BYTES_MIN: usize = 4 << 30;
 
-/// Whether a library has made memory for itself.
-static ANY: AtomicBool = AtomicBool::new(false);
-
 /// Handles of memory and of multicast objects that a library made, and that nothing has by address.
 static OWN: HandleTable<()> = HandleTable::new();
 
 /// Returns whether a kernel may be a library's.
 #[inline]
 pub(crate) fn any() -> bool {
-    ANY.load(Ordering::Acquire)
+    gate::has(Condition::Communicates)
 }
 
 /// Returns whether a library makes the present call.
@@ -64,8 +61,8 @@ fn is_one(file: &str) -> bool {
 /// Returns whether the memory that the present call makes, or passes on, is private to a library.
 pub(crate) fn is_for_itself() -> bool {
     let own = calls() || !rule_holds(Rule::OnlyLibrariesAreExempt);
-    if own && !any() {
-        ANY.store(true, Ordering::Release);
+    if own {
+        gate::set(Condition::Communicates);
     }
     own
 }

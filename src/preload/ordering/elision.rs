@@ -3,6 +3,8 @@
 
 use cachealloc_core::order::UntrackedSubmission;
 
+use crate::gate;
+use crate::gate::Condition;
 use crate::log;
 use crate::ordering::before_submission;
 use crate::state::barriers::LEDGER;
@@ -14,6 +16,7 @@ pub(crate) fn end(why: &str) {
 
 /// Ends the elision, and records the cause for the report.
 pub(crate) fn note(cause: UntrackedSubmission, why: &str) {
+    gate::set(Condition::Untracked);
     if LEDGER.elision.ends(cause) {
         before_submission::flush_all();
         log::info(format_args!("{why}: every free issues a barrier and waits from now on"));

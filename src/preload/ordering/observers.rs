@@ -13,6 +13,8 @@ use crate::driver::api;
 use crate::driver::sys::{
     ContextHandle, DEVICE_CONCURRENT_MANAGED_ACCESS, DEVICE_PAGEABLE_MEMORY_ACCESS,
 };
+use crate::gate;
+use crate::gate::Condition;
 use crate::lock::lock;
 use crate::log;
 use crate::ordering::{across, elision, pending};
@@ -62,6 +64,7 @@ pub(crate) fn observe(observer: Observer) {
 
 /// Makes every kernel count as able to write what the host reads, from now on.
 pub(crate) fn visible(cause: VisibleCause) {
+    gate::set(Condition::EveryKernelVisible);
     if LEDGER.note_visible(cause) {
         log::info(format_args!(
             "{cause:?} seen: frees wait while a kernel is in flight from now on"

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::CuResult;
+use crate::gate;
+use crate::gate::Condition;
 use crate::handle_table;
 use crate::handle_table::HandleTable;
 use crate::ordering::pinned::pages::Pages;
@@ -169,6 +171,7 @@ pub(crate) fn end_by(start: usize, call: impl FnOnce() -> CuResult) -> CuResult 
 fn widen_bounds(start: usize, bytes: usize) -> usize {
     let end = start.saturating_add(bytes);
     let (first, last) = with_margins(start, end);
+    gate::set(Condition::PinnedMemory);
     scan::widen(first, last);
     LOWEST.fetch_min(first, Ordering::Relaxed);
     HIGHEST.fetch_max(last, Ordering::Relaxed);

@@ -6,72 +6,35 @@
 //!   Allocations go to the driver. Frees of the library's blocks are accepted, and the blocks are
 //!   never reused. Every other call is passed on.
 //!
-//! The bits above the state count the memory hooks of the process: without one, the hooks of driver
-//! functions cost only the test that they make anyway.
+//! The word is the gate (`crate::gate`), which also counts the memory hooks of the process: without
+//! one, the hooks of driver functions cost only the test that they make anyway.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::config::environment;
 use crate::driver::libraries;
-use crate::identity::OfOneProcess;
+use crate::gate;
+use crate::gate::{Condition, State};
 use crate::log::stderr;
 use crate::{config, identity, log};
-
-const UNKNOWN: u32 = 0;
-const ON: u32 = 1;
-const BYPASS: u32 = 2;
-const OFF: u32 = 3;
-/// The bits of the word that hold the state.
-const STATE_MASK: u32 = 0xff;
-const MEMORY_HOOK: u32 = STATE_MASK + 1;
-/// Flag above the count: a context was lost.
-const CONTEXT_LOST: u32 = 1 << 31;
-/// Flag: a stream captures.
-const CAPTURING: u32 = 1 << 30;
-/// Flags: a call of this kind has failed for lack of memory, and the library watches which calls of
-/// its thread succeed.
-const FAILED_ALLOCATION: u32 = 1 << 29;
-const FAILED_CALL: u32 = 1 << 28;
-
-static STATE: OfOneProcess<AtomicU32> = OfOneProcess(AtomicU32::new(UNKNOWN));
 
 /// Returns whether hooks should do their work.
 #[inline(always)]
 pub(crate) fn is_caching() -> bool {
-    STATE.0.load(Ordering::Relaxed) == ON || is_caching_slow()
+    gate::is_on() || is_caching_slow()
 }
 
 /// Returns whether hooks should do their work and no special case applies: no memory hook, no lost
 /// context, no capture, no open failure.
 #[inline(always)]
 pub(crate) fn is_fast_path() -> bool {
-    STATE.0.load(Ordering::Relaxed) == ON
-}
-
-/// Counts a new memory hook of the process.
-pub(crate) fn add_memory_hook() {
-    STATE.0.fetch_add(MEMORY_HOOK, Ordering::Relaxed);
-}
-
-/// Uncounts a memory hook of the process.
-pub(crate) fn remove_memory_hook() {
-    STATE.0.fetch_sub(MEMORY_HOOK, Ordering::Relaxed);
+    gate::is_usual()
 }
 
 /// Makes every later call take the path of observed calls, which may have to query the driver more
 /// often.
 pub(crate) fn leave_fast_path() {
-    STATE.0.fetch_or(CONTEXT_LOST, Ordering::Relaxed);
-}
-
-/// Notes whether any stream captures.
-pub(crate) fn note_captures(any: bool) {
-    match any {
-        true => STATE.0.fetch_or(CAPTURING, Ordering::Relaxed),
-        false => STATE.0.fetch_and(!CAPTURING, Ordering::Relaxed),
-    };
-    config::launches_change();
+    gate::set(Condition::ContextLost);
 }
 
 /// The kinds of calls that fail for lack of memory.
@@ -84,40 +47,35 @@ pub(crate) enum Failing {
 }
 
 impl Failing {
-    const fn flag(self) -> u32 {
+    const fn condition(self) -> Condition {
         match self {
-            Failing::Allocation => FAILED_ALLOCATION,
-            Failing::Call => FAILED_CALL,
+            Failing::Allocation => Condition::FailedAllocation,
+            Failing::Call => Condition::FailedCall,
         }
     }
 }
 
 /// Notes whether a call of this kind has failed for lack of memory and that failure is still open.
 pub(crate) fn note_failures(kind: Failing, any: bool) {
-    match any {
-        true => STATE.0.fetch_or(kind.flag(), Ordering::Relaxed),
-        false => STATE.0.fetch_and(!kind.flag(), Ordering::Relaxed),
-    };
-    config::launches_change();
+    gate::change(kind.condition(), any);
 }
 
 #[inline]
 pub(crate) fn has_failures(kind: Failing) -> bool {
-    STATE.0.load(Ordering::Relaxed) & kind.flag() != 0
+    gate::has(kind.condition())
 }
 
 /// Returns whether every call is passed to the driver unchanged.
 #[inline]
 pub(crate) fn is_switched_off() -> bool {
-    state() == OFF
+    state() == State::Off
 }
 
 /// Ends caching for the rest of the process and reports the reason, once.
 #[cold]
 pub(crate) fn begin(reason: fmt::Arguments) {
-    let worse = |word: u32| (word & STATE_MASK < BYPASS).then_some(word & !STATE_MASK | BYPASS);
-    if STATE.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, worse).is_ok() {
-        config::launches_change();
+    let worse = |state| (state < State::Bypass).then_some(State::Bypass);
+    if gate::change_state(worse).is_ok() {
         log::warn(format_args!("{reason}; caching is off for the rest of this process"));
     }
 }
@@ -125,18 +83,17 @@ pub(crate) fn begin(reason: fmt::Arguments) {
 /// Notes that CUDA was started in this process. A child created by a direct system call, without
 /// the C library's `fork`, finds the state unknown and is switched off.
 pub(crate) fn begin_here() {
-    STATE.wipe_in_children();
+    gate::wipe_in_children();
 }
 
 /// Passes every later call to the driver. For a forked child.
 pub(crate) fn turn_off() {
-    STATE.0.store(OFF, Ordering::Relaxed);
-    config::launches_change();
+    gate::turn_off();
 }
 
 #[cold]
 fn is_caching_slow() -> bool {
-    state() == ON
+    state() == State::On
 }
 
 /// Returns whether compute-sanitizer runs this program. It sees allocations by the driver's own
@@ -150,9 +107,9 @@ fn under_memory_checker() -> bool {
     checked
 }
 
-fn state() -> u32 {
-    match STATE.0.load(Ordering::Relaxed) & STATE_MASK {
-        UNKNOWN => read_switch(),
+fn state() -> State {
+    match gate::state() {
+        State::Unknown => read_switch(),
         known => known,
     }
 }
@@ -161,22 +118,21 @@ fn state() -> u32 {
 /// lookup of a driver function, perhaps before any constructor has run, and again when CUDA starts
 /// if there was no environment yet. Programs may also be excluded by name.
 #[cold]
-fn read_switch() -> u32 {
+fn read_switch() -> State {
     if identity::is_foreign() {
         turn_off();
-        return OFF;
+        return State::Off;
     }
     if !environment::is_there() && !identity::is_ours() {
-        return ON;
+        return State::On;
     }
     stderr::note();
     let off = config::is_off() || under_memory_checker() || !config::includes_this_program();
     // If two copies are loaded, the first one serves; the other only passes calls on.
     let off = off || libraries::is_behind_a_copy();
-    let state = if off { OFF } else { ON };
-    let known = |word: u32| (word & STATE_MASK == UNKNOWN).then_some(word | state);
-    match STATE.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, known) {
+    let state = if off { State::Off } else { State::On };
+    match gate::change_state(|known| (known == State::Unknown).then_some(state)) {
         Ok(_) => state,
-        Err(word) => word & STATE_MASK,
+        Err(known) => known,
     }
 }

@@ -117,3 +117,36 @@ fn no_property_of_a_function_is_decided_by_its_name() {
     }
     check(&root().join("src/preload"));
 }
+
+/// Three bits of the gate stand for state elsewhere: that state changes in one file, which sets the
+/// bit first.
+#[test]
+fn the_gate_closes_before_what_it_stands_for_changes() {
+    const CHANGES: [(&str, &str, &str); 3] = [
+        (".note_visible(", "EveryKernelVisible", "ordering/observers.rs"),
+        (".elision.ends(", "Untracked", "ordering/elision.rs"),
+        ("scan::widen(", "PinnedMemory", "ordering/pinned.rs"),
+    ];
+    fn read(folder: &Path, files: &mut Vec<(String, String)>) {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                read(&path, files);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                let text = fs::read_to_string(&path).expect("a source file");
+                files.push((path.display().to_string(), text));
+            }
+        }
+    }
+    let mut files = Vec::new();
+    read(&root().join("src/preload"), &mut files);
+    for (change, condition, only) in CHANGES {
+        let changing: Vec<_> = files.iter().filter(|(_, text)| text.contains(change)).collect();
+        let [(path, text)] = changing[..] else {
+            panic!("{change} is in {} files", changing.len())
+        };
+        assert!(path.ends_with(only), "{change} is in {path}");
+        let set = text.find(&format!("gate::set(Condition::{condition})")).expect("the bit is set");
+        assert!(set < text.find(change).expect("it is there"), "{path} sets {condition} too late");
+    }
+}

@@ -28,7 +28,6 @@ const LARGEST_CIRCLES: [(&str, usize); 13] = [
 /// Imports of a file from a layer below its own in the table, with reasons. The list may only
 /// shrink.
 const UPWARD: &[(&str, &str, &str)] = &[
-    ("preload/cache/free", "preload/ipc", EXPORTED),
     ("preload/cache/free", "preload/ipc/exported_blocks", EXPORTED),
     ("preload/cache/miss", "preload/trim/scavenger", "the first miss starts the scavenger"),
     ("preload/cache/red_zones", "preload/snapshots", "an overrun asks for a snapshot"),

@@ -388,8 +388,8 @@ impl Ours {
         thread: usize,
     ) -> Result<(), Violation> {
         let facts = self.facts();
-        let over = self.ledger.all_is_over(&self.covers[0]);
-        assert_eq!(over, facts.elision && facts.waited_quiet, "{facts:?}");
+        let over = self.ledger.tracked_is_over(&self.covers[0]);
+        assert_eq!(over, facts.waited_quiet, "{facts:?}");
         let route = match asynchronous {
             true => free_async_block_plainly(&facts),
             false => free_context_block(&facts),

@@ -61,7 +61,7 @@ fn routes_respect_every_fact() {
             assert_ne!(async_plainly, Route::ParkOnEvent, "{facts:?}");
         }
         if facts.elision && facts.waited_quiet && !facts.in_driver_callback {
-            assert_eq!(plainly, Route::Publish, "`Ledger::all_is_over`: {facts:?}");
+            assert_eq!(plainly, Route::Publish, "`Ledger::tracked_is_over`: {facts:?}");
         }
         // A capture elsewhere does not keep the block from becoming reusable.
         let parked = on_stream == StreamRoute::ParkForBarrier;
