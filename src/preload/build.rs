@@ -71,6 +71,9 @@ impl Row<'_> {
             _ if self.class == "record" => "records",
             _ if self.submits_on == "legacy" => "submits_to_legacy",
             "Nowhere" => "nothing",
+            _ if self.launches.starts_with("kernel") && self.submits_on.starts_with("arg:") => {
+                "kernel"
+            }
             _ if !self.launches.is_empty() => "launches",
             _ => "submits",
         }

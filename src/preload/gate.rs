@@ -9,12 +9,25 @@
 //! A call reads the word once, when it begins. A change that another thread makes meanwhile is one
 //! that the program did not order before the call.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::identity::OfOneProcess;
 
-/// A child with a copy of the memory finds zero, and no shortest path.
-static GATE: OfOneProcess<AtomicU64> = OfOneProcess(AtomicU64::new(0));
+/// A child with a copy of the memory finds zeros, and no shortest path. It begins as zeros, because
+/// the kernel wipes no memory that is mapped from a file.
+static GATE: OfOneProcess<Line> = OfOneProcess(Line {
+    word: AtomicU64::new(0),
+    lane_owner: AtomicUsize::new(0),
+    ignores_submissions: AtomicBool::new(false),
+});
+
+/// The word, and what else each launch reads and few calls write, in one cache line.
+#[repr(C, align(64))]
+struct Line {
+    word: AtomicU64,
+    lane_owner: AtomicUsize,
+    ignores_submissions: AtomicBool,
+}
 
 /// What the library does in this process (`process::bypass`), in the lowest bits of the word.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -41,14 +54,27 @@ impl State {
     }
 }
 
-/// A condition, by the number of its bit.
+/// A condition, by the number of its bit. The lowest byte has what every launch asks for, the next
+/// one what kernels ask for in addition: launches are the hottest calls, and a comparison of the
+/// lowest bits needs no mask.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Condition {
     /// Anything is recorded.
     Records = 3,
+    /// A stream may capture.
+    Captures,
+    /// A call that names no size has failed for lack of memory, and the library watches which calls
+    /// of its thread succeed.
+    FailedCall,
+    /// Every kernel counts as visible to the host (`Ledger::visible`).
+    EveryKernelVisible = 8,
+    /// There was pinned memory (`ordering::pinned`).
+    PinnedMemory,
+    /// A communication library has made memory for itself.
+    Communicates,
     /// The library fills or guards memory: `fill` or `red_zone`.
-    WritesBlocks,
+    WritesBlocks = 16,
     /// Memory is limited on some device.
     Limits,
     /// The driver serves every request.
@@ -59,22 +85,12 @@ pub(crate) enum Condition {
     MakesBarriers,
     /// Sizes are rounded to more than units.
     RoundsUp,
-    /// A stream may capture.
-    Captures,
-    /// A call of this kind has failed for lack of memory, and the library watches which calls of
-    /// its thread succeed.
+    /// An allocation has failed for lack of memory, like `FailedCall`.
     FailedAllocation,
-    FailedCall,
-    /// A communication library has made memory for itself.
-    Communicates,
     /// A block of the process was exported.
     Exported,
     /// Work may be submitted that no hook sees (`Ledger::elision`).
     Untracked,
-    /// Every kernel counts as visible to the host (`Ledger::visible`).
-    EveryKernelVisible,
-    /// There was pinned memory (`ordering::pinned`).
-    PinnedMemory,
     /// A context was lost. Sign-extended to the count of memory hooks in a mask of 32 bits.
     ContextLost = 31,
 }
@@ -105,13 +121,9 @@ const OF_FREES: u64 = any_of([
     Condition::Exported,
     Condition::Untracked,
 ]);
-const OF_LAUNCHES: u64 =
-    STATE_MASK | any_of([Condition::Records, Condition::Captures, Condition::FailedCall]);
-const OF_KERNELS: u64 =
-    any_of([Condition::EveryKernelVisible, Condition::PinnedMemory, Condition::Communicates]);
 
 impl Condition {
-    /// The conditions that the settings decide. They hold in a forked child too.
+    /// The conditions that the settings decide.
     const SETTINGS: u64 = any_of([
         Condition::Records,
         Condition::WritesBlocks,
@@ -139,54 +151,56 @@ const fn any_of<const N: usize>(conditions: [Condition; N]) -> u64 {
 /// Returns whether no condition holds under which a call is not served as usual.
 #[inline(always)]
 pub(crate) fn is_usual() -> bool {
-    GATE.0.load(Ordering::Relaxed) & UNUSUAL == ON
+    GATE.0.word.load(Ordering::Relaxed) & UNUSUAL == ON
 }
 
 /// Returns whether a request needs only memory that the cache may have.
 #[inline(always)]
 pub(crate) fn requests_are_plain() -> bool {
-    GATE.0.load(Ordering::Relaxed) & (UNUSUAL | OF_REQUESTS) == ON
+    GATE.0.word.load(Ordering::Relaxed) & (UNUSUAL | OF_REQUESTS) == ON
 }
 
 /// Returns whether a free only has to find that all work is over.
 #[inline(always)]
 pub(crate) fn frees_are_plain() -> bool {
     // In the order of the counters that are read next (`Ledger::tracked_is_over`).
-    GATE.0.load(Ordering::SeqCst) & (UNUSUAL | OF_FREES) == ON
+    GATE.0.word.load(Ordering::SeqCst) & (UNUSUAL | OF_FREES) == ON
 }
 
 /// Returns whether a launch needs only the usual work: it is not recorded, watched or captured.
 #[inline(always)]
 pub(crate) fn launches_are_plain() -> bool {
-    GATE.0.load(Ordering::SeqCst) & OF_LAUNCHES == ON
+    GATE.0.word.load(Ordering::SeqCst) as u8 == ON as u8
 }
 
 /// Returns whether, in addition, the host can see nothing of what a kernel does.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn kernels_are_plain() -> bool {
-    GATE.0.load(Ordering::SeqCst) & (OF_LAUNCHES | OF_KERNELS) == ON
+    GATE.0.word.load(Ordering::SeqCst) as u16 == ON as u16
 }
 
 /// Returns whether a request is only for memory, as far as the settings decide.
 #[inline(always)]
 pub(crate) fn allocates_simply() -> bool {
-    GATE.0.load(Ordering::Relaxed) & OF_REQUESTS == 0
+    GATE.0.word.load(Ordering::Relaxed) & OF_REQUESTS == 0
 }
 
 #[inline(always)]
 pub(crate) fn has(condition: Condition) -> bool {
-    GATE.0.load(Ordering::Acquire) & condition.bit() != 0
+    GATE.0.word.load(Ordering::Acquire) & condition.bit() != 0
 }
 
 /// Sets a condition. Returns whether it was clear.
 pub(crate) fn set(condition: Condition) -> bool {
     // Kernels with a pinned argument repeat theirs: no write once it is set.
     let bit = condition.bit();
-    GATE.0.load(Ordering::SeqCst) & bit == 0 && GATE.0.fetch_or(bit, Ordering::SeqCst) & bit == 0
+    GATE.0.word.load(Ordering::SeqCst) & bit == 0
+        && GATE.0.word.fetch_or(bit, Ordering::SeqCst) & bit == 0
 }
 
 pub(crate) fn clear(condition: Condition) {
-    GATE.0.fetch_and(!condition.bit(), Ordering::SeqCst);
+    GATE.0.word.fetch_and(!condition.bit(), Ordering::SeqCst);
 }
 
 pub(crate) fn change(condition: Condition, holds: bool) {
@@ -198,35 +212,53 @@ pub(crate) fn change(condition: Condition, holds: bool) {
 }
 
 pub(crate) fn add_memory_hook() {
-    GATE.0.fetch_add(MEMORY_HOOK, Ordering::SeqCst);
+    GATE.0.word.fetch_add(MEMORY_HOOK, Ordering::SeqCst);
 }
 
 pub(crate) fn remove_memory_hook() {
-    GATE.0.fetch_sub(MEMORY_HOOK, Ordering::SeqCst);
+    GATE.0.word.fetch_sub(MEMORY_HOOK, Ordering::SeqCst);
 }
 
 /// Returns whether the state is `On`.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
-    GATE.0.load(Ordering::Relaxed) & ON != 0
+    GATE.0.word.load(Ordering::Relaxed) & ON != 0
 }
 
 pub(crate) fn state() -> State {
-    State::of(GATE.0.load(Ordering::Relaxed))
+    State::of(GATE.0.word.load(Ordering::Relaxed))
 }
 
 /// Changes the state to what `next` returns for it, if anything. Returns the state before, in `Err`
 /// if it stays.
 pub(crate) fn change_state(next: impl Fn(State) -> Option<State>) -> Result<State, State> {
     let change = |word: u64| Some(word & !STATE_MASK | next(State::of(word))? as u64);
-    let before = GATE.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
+    let before = GATE.0.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
     before.map(State::of).map_err(State::of)
 }
 
 /// Makes the state `Off`. Only the settings stay.
 pub(crate) fn turn_off() {
     let off = |word: u64| Some(word & Condition::SETTINGS | State::Off as u64);
-    let _ = GATE.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, off);
+    let _ = GATE.0.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, off);
+}
+
+/// Returns the place of the thread that owns a lane (`state::thread`).
+#[inline(always)]
+pub(crate) fn lane_owner() -> &'static AtomicUsize {
+    &GATE.0.lane_owner
+}
+
+/// Returns whether submissions must be attributed to contexts, because more than one context may
+/// submit. Otherwise they all belong to the only one. It is no condition of the word: a submission
+/// asks after it was counted (`ordering::submissions`).
+#[inline(always)]
+pub(crate) fn watches_submissions(order: Ordering) -> bool {
+    !GATE.0.ignores_submissions.load(order)
+}
+
+pub(crate) fn watch_submissions(watches: bool) {
+    GATE.0.ignores_submissions.store(!watches, Ordering::SeqCst);
 }
 
 /// Lets children with a copy of the memory find the word zeroed.

@@ -62,17 +62,18 @@ pub struct Ledger {
     pub deferring_context: DeferringContext,
 }
 
-/// The state of each context.
+/// The state of each context. What a free reads that has nothing to do comes first.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct ContextCoverage {
-    /// Everything ordered before a barrier whose wait was submitted.
-    pub ordered: Coverage,
     /// Everything the host has waited for.
     pub waited: Coverage,
-    /// Everything host-visible that the host has waited for.
-    pub host_visible: Coverage,
     /// The barriers by number, and which are complete.
     pub pending_barriers: PendingBarriers,
+    /// Everything ordered before a barrier whose wait was submitted.
+    pub ordered: Coverage,
+    /// Everything host-visible that the host has waited for.
+    pub host_visible: Coverage,
 }
 
 /// The inputs about a free that only the runtime knows.

@@ -1,16 +1,19 @@
 //! Finds the context of a call, and creates its record if it was not seen before.
 
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use cachealloc_core::order::Observer;
 use cachealloc_history::StackId;
 
 use crate::assembly::{creation, end};
 use crate::driver::api;
+use crate::driver::api::GetContextId;
 use crate::driver::sys::{ContextHandle, CuResult};
 use crate::lock::lock;
 use crate::state::barriers::LEDGER;
 use crate::state::contexts::Context;
+use crate::state::thread::Thread;
 use crate::state::{contexts, registry};
 
 /// Starts with the first context, and inspects each (`process::lifetime`).
@@ -25,8 +28,33 @@ pub(crate) fn when_first_seen(seen: fn()) {
 /// Returns the calling thread's current context, if it was seen before and the driver reports it at
 /// once.
 #[inline(always)]
-pub(crate) fn seen_current() -> Option<&'static Context> {
-    contexts::find(api::current_id()?)
+pub(crate) fn seen_current(thread: &Thread) -> Option<&'static Context> {
+    let Some(id) = thread.get_context_id.get().of_current() else { return first_current(thread) };
+    // SAFETY: `remember` stored it before `first_current` stored that function, and contexts are
+    // leaked.
+    let known = unsafe { &*thread.context.get().cast::<Context>() };
+    match known.living_id.load(Ordering::Acquire) == id {
+        true => Some(known),
+        false => remember(thread, id),
+    }
+}
+
+/// Returns what `seen_current` does for a thread that has not used a context yet.
+#[cold]
+#[inline(never)]
+fn first_current(thread: &Thread) -> Option<&'static Context> {
+    let get_id = GetContextId::find()?;
+    let found = remember(thread, get_id.of_current()?)?;
+    thread.get_context_id.set(get_id);
+    Some(found)
+}
+
+/// Returns the context with this id, if it was seen before. The thread remembers it.
+#[inline(never)]
+fn remember(thread: &Thread, id: u64) -> Option<&'static Context> {
+    let found = contexts::find(id)?;
+    thread.context.set(core::ptr::from_ref(found).cast());
+    Some(found)
 }
 
 /// Returns the calling thread's current context. Errors are the driver's own (`INVALID_CONTEXT`).

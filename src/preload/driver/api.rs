@@ -6,6 +6,7 @@
 //! `NOT_FOUND` and does nothing.
 
 use core::ffi::c_void;
+use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 
 use crate::driver::sys::*;
@@ -216,17 +217,36 @@ pub(crate) fn mem_unmap(base: DevicePointer, bytes: usize) -> CuResult {
     changes::during(|| mem_unmap_raw(base, bytes))
 }
 
-/// Returns the id of the current context, if the driver has the function and accepts the call. Does
-/// what `ctx_get_id` does, in as few instructions as possible.
-#[inline(always)]
-pub(crate) fn current_id() -> Option<u64> {
-    type GetId = unsafe extern "C" fn(ContextHandle, &mut u64) -> CuCode;
-    // SAFETY: the signature is that of the driver's header for this symbol.
-    let get_id = unsafe { table::found::<GetId>(id::cuCtxGetId) }?;
-    let mut id = 0;
-    // SAFETY: 0 is the current context; the reference is valid for the call.
-    let code = unsafe { get_id(0, &mut id) };
-    (code == 0).then_some(id)
+/// `cuCtxGetId`, if the driver has it.
+#[derive(Clone, Copy)]
+pub(crate) struct GetContextId(
+    unsafe extern "C" fn(ContextHandle, &mut MaybeUninit<u64>) -> CuCode,
+);
+
+impl GetContextId {
+    /// A function that returns an error.
+    pub(crate) const UNKNOWN: GetContextId = {
+        unsafe extern "C" fn unknown(_: ContextHandle, _: &mut MaybeUninit<u64>) -> CuCode {
+            code(Err(CuError::NOT_FOUND))
+        }
+        GetContextId(unknown)
+    };
+
+    pub(crate) fn find() -> Option<GetContextId> {
+        // SAFETY: the signature is that of the driver's header for this symbol.
+        unsafe { table::found(id::cuCtxGetId) }.map(GetContextId)
+    }
+
+    /// Returns the id of the current context, if the driver accepts the call. Does what
+    /// `ctx_get_id` does, in as few instructions as possible.
+    #[inline(always)]
+    pub(crate) fn of_current(self) -> Option<u64> {
+        let mut id = MaybeUninit::uninit();
+        // SAFETY: 0 is the current context; the reference is valid for the call.
+        let code = unsafe { (self.0)(0, &mut id) };
+        // SAFETY: the driver has accepted the call, and so has written the id.
+        (code == 0).then(|| unsafe { id.assume_init() })
+    }
 }
 
 /// Calls `cuCtxGetId`. Drivers before 12.0 lack it; there the handle serves as the id.

@@ -144,6 +144,17 @@ pub(crate) fn retried_mut(
     }
 }
 
+/// Returns the result of a submission that has failed once.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn failed_once(
+    function: &'static Function,
+    captured: MayBeCaptured,
+    error: CuError,
+    real: impl Real,
+) -> CuResult {
+    failed(function, captured, None, error, Again::of(&mut || real()))
+}
+
 /// Returns the result of a call that has failed once. `device` is the device of its memory, if not
 /// the current one.
 #[cold]

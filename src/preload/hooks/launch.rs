@@ -2,6 +2,9 @@
 //! Its hook costs two additions and a few loads, which check whether caching is on, whether a
 //! stream captures, whether the host can see the work, and whether a second context exists.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod short;
+
 use core::ffi::c_void;
 use core::ptr::null_mut;
 
@@ -24,12 +27,12 @@ use crate::ordering::{
 };
 use crate::process::bypass;
 use crate::process::bypass::Failing;
+use crate::record;
 use crate::serving::refused_call;
 use crate::serving::refused_call::MayBeCaptured;
 use crate::state::barriers::LEDGER;
 use crate::state::inflight_releases;
 use crate::state::under_way::Waiter;
-use crate::{gate, record};
 
 /// `cuLaunchKernel(function, grid x y z, block x y z, shared bytes, stream, void **params, void
 /// **extra)`.
@@ -277,12 +280,9 @@ fn launch(
     extra: *mut *mut c_void,
     real: impl Real,
 ) -> CuResult {
-    let mut visible = false;
-    if !gate::kernels_are_plain() {
-        visible = LEDGER.visible.every_kernel();
-        if !visible && (pinned::any() || communication::any()) {
-            visible = is_visible(function, kernel, params, extra);
-        }
+    let mut visible = LEDGER.visible.every_kernel();
+    if !visible && (pinned::any() || communication::any()) {
+        visible = is_visible(function, kernel, params, extra);
     }
     common::submit(function, visible, real)
 }

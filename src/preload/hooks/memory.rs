@@ -7,7 +7,7 @@ use crate::cache::alloc::CacheLookup;
 use crate::cache::free::Next;
 use crate::cache::{alloc, blocks, fill, free, stream_frees};
 use crate::contexts::lookup;
-use crate::driver::sys::{CuError, CuResult};
+use crate::driver::sys::{CuCode, CuError, CuResult, code};
 use crate::driver_memory::limits;
 use crate::functions::Function;
 use crate::graphs::{participants, pool_life, private_pools};
@@ -32,47 +32,71 @@ use crate::statistics::counters::Count;
 use crate::statistics::waits::Wait;
 use crate::{config, gate, memory_hooks, pagemap};
 
-/// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)`. This function holds the common case, in as few
-/// instructions as possible.
+/// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)` on its shortest path: the thread's list has a
+/// block. `any` handles every call.
 #[inline(always)]
-pub(crate) fn alloc(
+pub(crate) fn alloc_shortly(
     function: &'static Function,
     pointer: *mut u64,
     bytes: usize,
-    real: impl Real,
-) -> CuResult {
+    any: impl Fn(*mut u64, usize) -> CuCode + Copy,
+) -> CuCode {
     if pointer.is_null() || !gate::requests_are_plain() {
-        return alloc_any(function, pointer, bytes, real);
+        return any(pointer, bytes);
     }
     let served = thread::if_seen(|thread| {
-        let token = Token::take(thread)?;
-        let context = lookup::seen_current()?;
+        let Some(token) = Token::take(thread) else { return any(pointer, bytes) };
+        let Some(context) = lookup::seen_current(thread) else {
+            drop(token);
+            return any(pointer, bytes);
+        };
         match alloc::try_thread_cache(thread, context, bytes as u64, Requester::Context) {
             CacheLookup::Block(address) => {
                 // SAFETY: the program passed it for this result.
                 unsafe { pointer.write(address) };
                 drop(token);
                 blocks::note_peak(thread, context);
-                Some(Ok(()))
+                code(Ok(()))
             }
             CacheLookup::Nothing(list) => {
-                alloc_past_list(function, token, context, pointer, bytes, list)
+                alloc_past_list(function, token, context, pointer, bytes, list, any)
             }
             CacheLookup::Gone => {
                 blocks::not_cached(context);
-                None
+                drop(token);
+                any(pointer, bytes)
             }
         }
     });
-    match served.flatten() {
+    match served {
         Some(code) => code,
-        None => alloc_any(function, pointer, bytes, real),
+        None => any(pointer, bytes),
     }
 }
 
-/// Allocates after a miss in the thread cache. Returns `None` if `alloc_any` must decide.
+/// Allocates after a miss in the thread cache, or lets `any` decide.
 #[inline(never)]
 fn alloc_past_list(
+    function: &'static Function,
+    token: Token,
+    context: &'static Context,
+    pointer: *mut u64,
+    bytes: usize,
+    list: Option<Owned>,
+    any: impl Fn(*mut u64, usize) -> CuCode,
+) -> CuCode {
+    match alloc_from_core(function, token, context, pointer, bytes, list) {
+        Some(Ok(())) => code(Ok(())),
+        Some(Err(error)) => {
+            let words = [pointer as usize, bytes];
+            code(out_of_memory::answered(function, &words, error))
+        }
+        None => any(pointer, bytes),
+    }
+}
+
+#[inline(always)]
+fn alloc_from_core(
     function: &'static Function,
     token: Token,
     context: &'static Context,
@@ -89,7 +113,8 @@ fn alloc_past_list(
         if allocated.is_err() && !bypass::is_caching() {
             return None;
         }
-        // SAFETY: as in `alloc`. The driver, too, writes a null pointer when it fails (measured).
+        // SAFETY: as in `alloc_shortly`. The driver, too, writes a null pointer when it fails
+        // (measured).
         unsafe { pointer.write(allocated.unwrap_or(0)) };
         Some(allocated.map(|_| ()))
     };
@@ -98,9 +123,9 @@ fn alloc_past_list(
     guarded_by(token, function, serve, || None)
 }
 
-/// Allocates in every case that the fast path does not cover.
-#[inline(never)]
-fn alloc_any(
+/// `cuMemAlloc` in every case that the shortest path does not cover.
+#[inline(always)]
+pub(crate) fn alloc(
     function: &'static Function,
     pointer: *mut u64,
     bytes: usize,
@@ -263,28 +288,32 @@ fn outside_of_captures(
     Some(allocated).filter(|_| allocated.is_ok() || bypass::is_caching())
 }
 
-/// `cuMemFree(CUdeviceptr pointer)`. This function holds the common case, in as few instructions as
-/// possible.
+/// `cuMemFree(CUdeviceptr pointer)` on its shortest path: all work is over, and the thread's list
+/// takes the block. `any` handles every call.
 #[inline(always)]
-pub(crate) fn free(function: &'static Function, address: u64, real: impl Real) -> CuResult {
+pub(crate) fn free_shortly(
+    function: &'static Function,
+    address: u64,
+    any: impl Fn(u64) -> CuCode,
+) -> CuCode {
     if !gate::frees_are_plain() {
-        return free_any(function, address, real);
+        return any(address);
     }
     let freed = thread::if_seen(|thread| {
         if thread.inside.get() {
-            return None;
+            return any(address);
         }
-        let claimed = Claimed::at(address)?;
+        let Some(claimed) = Claimed::at(address) else { return any(address) };
         let Claimed { extent, slot, word } = claimed;
-        Some(match free::into_list(thread, claimed, address) {
-            Next::Done => Ok(()),
+        match free::into_list(thread, claimed, address) {
+            Next::Done => code(Ok(())),
             Next::Core => free_into_core(function, thread, extent, slot, word, address),
             Next::Route => free_claimed(function, thread, extent, slot, word, address),
-        })
+        }
     });
-    match freed.flatten() {
+    match freed {
         Some(code) => code,
-        None => free_any(function, address, real),
+        None => any(address),
     }
 }
 
@@ -298,14 +327,14 @@ fn free_into_core(
     slot: &'static Slot,
     word: u64,
     address: u64,
-) -> CuResult {
+) -> CuCode {
     let put = || {
         let block = Claimed { extent, slot, word }.block(address);
         blocks::free_past_list(thread, extent.context(), &block);
-        Ok(())
+        code(Ok(()))
     };
     // The same error as for a block that is in no state to be freed.
-    let otherwise = || Err(CuError::INVALID_VALUE);
+    let otherwise = || code(Err(CuError::INVALID_VALUE));
     guarded_by(Token::of(thread), function, put, otherwise)
 }
 
@@ -318,16 +347,17 @@ fn free_claimed(
     slot: &'static Slot,
     word: u64,
     address: u64,
-) -> CuResult {
+) -> CuCode {
     let free = || free::claimed_plainly(thread, Claimed { extent, slot, word }.block(address));
     let otherwise = || Err(CuError::INVALID_VALUE);
-    guarded_by(Token::of(thread), function, free, otherwise)
+    let freed = guarded_by(Token::of(thread), function, free, otherwise);
+    code(freed.or_else(|error| out_of_memory::answered(function, &[address as usize], error)))
 }
 
-/// Frees any address. The driver frees an address outside the library's memory, which work before a
-/// pending barrier may still use.
-#[inline(never)]
-fn free_any(function: &'static Function, address: u64, real: impl Real) -> CuResult {
+/// `cuMemFree` of any address. The driver frees an address outside the library's memory, which work
+/// before a pending barrier may still use.
+#[inline(always)]
+pub(crate) fn free(function: &'static Function, address: u64, real: impl Real) -> CuResult {
     if !bypass::is_fast_path()
         && let Some(code) = free_slow(function, address, real)
     {

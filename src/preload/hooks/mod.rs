@@ -167,7 +167,15 @@ pub(crate) unsafe fn stream_among(function: &Function, words: &[usize]) -> Optio
 #[inline(always)]
 pub(crate) unsafe fn submitted(function: &Function, words: &[usize]) {
     // SAFETY: the caller's promise.
-    if unsafe { stream_among(function, words) }.is_some_and(|stream| stream <= STREAM_LEGACY) {
+    if let Some(stream) = unsafe { stream_among(function, words) } {
+        note_stream(stream);
+    }
+}
+
+/// Notes that a call has submitted work to this stream.
+#[inline(always)]
+fn note_stream(stream: StreamHandle) {
+    if stream <= STREAM_LEGACY {
         legacy_stream::note_legacy_work();
     }
 }

@@ -94,11 +94,12 @@ fn way_of(function: &'static Function, body: *mut c_void, caller: *mut c_void) -
     Way { to: if local.is_null() { body } else { local }, lasts: false }
 }
 
-/// Defines the word through which an export jumps, and where its code is: a `functions::Door`.
+/// Defines the word through which an export jumps, and where its code is: a `functions::Door`. The
+/// doors of the hottest functions have a section of their own, and so share cache lines.
 macro_rules! door {
-    ($name:ident) => {
+    ($name:ident, $section:literal) => {
         concat!(
-            ".pushsection .data.cachealloc_doors, \"aw\"\n",
+            concat!(".pushsection .data.cachealloc_doors", $section, ", \"aw\"\n"),
             ".balign 16\n",
             concat!(".globl cachealloc_door_", stringify!($name), "\n"),
             concat!(".hidden cachealloc_door_", stringify!($name), "\n"),
@@ -112,9 +113,13 @@ macro_rules! door {
 }
 pub(crate) use door;
 
-/// Defines the export `$name` of function number `$id`, its door and the path to `$body`.
+/// Defines the export `$name` of function number `$id`, its door in the section of this name, and
+/// the path to `$body`.
 macro_rules! export_door {
     ($name:ident, $id:expr, $body:path) => {
+        $crate::interpose::doors::export_door!($name, $id, $body, "");
+    };
+    ($name:ident, $id:expr, $body:path, $section:literal) => {
         /// # Safety
         ///
         /// The caller must uphold the requirements of the driver function of this name.
@@ -131,7 +136,7 @@ macro_rules! export_door {
                 "2:",
                 "mov r10d, {id}",
                 "jmp {first}",
-                $crate::interpose::doors::door!($name),
+                $crate::interpose::doors::door!($name, $section),
                 ".subsection 0",
                 id = const $id,
                 first = sym $crate::interpose::doors::first,
@@ -158,7 +163,7 @@ macro_rules! export_door {
                 "2:",
                 "mov w17, #{id}",
                 "b {first}",
-                $crate::interpose::doors::door!($name),
+                $crate::interpose::doors::door!($name, $section),
                 ".subsection 0",
                 id = const $id,
                 first = sym $crate::interpose::doors::first,

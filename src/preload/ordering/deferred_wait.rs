@@ -15,9 +15,10 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::config;
 use crate::driver::api;
 use crate::driver::sys::CuResult;
+use crate::gate;
 use crate::lock::lock;
 use crate::ordering::across;
-use crate::state::barriers::{LEDGER, WATCH};
+use crate::state::barriers::LEDGER;
 use crate::state::contexts;
 use crate::state::contexts::Context;
 use crate::state::events::EventRef;
@@ -162,7 +163,7 @@ fn start_deferral(context: &'static Context) -> bool {
 /// submitted may be exclusive, too, as long as no other one submits.
 fn submits(context: &Context) -> bool {
     // Under the promise they are those of every context, and none defers.
-    let unwatched = || !across::is_promised() && !WATCH.load(Ordering::SeqCst);
+    let unwatched = || !across::is_promised() && !gate::watches_submissions(Ordering::SeqCst);
     LEDGER.exclusive.is_submitter(context.id)
         || unwatched() && LEDGER.exclusive.counts_as_submitter(context.id)
         || !rule_holds(Rule::OnlySubmitterForgets)

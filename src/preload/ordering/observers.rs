@@ -18,7 +18,7 @@ use crate::gate::Condition;
 use crate::lock::lock;
 use crate::log;
 use crate::ordering::{across, elision, pending};
-use crate::state::barriers::{LEDGER, WATCH};
+use crate::state::barriers::LEDGER;
 use crate::state::contexts;
 use crate::statistics::waits::Wait;
 
@@ -76,15 +76,21 @@ pub(crate) fn visible(cause: VisibleCause) {
 /// may submit.
 #[inline]
 pub(crate) fn watch_submission() {
-    if WATCH.load(Ordering::Relaxed) {
+    if are_submissions_watched() {
         watch_submission_slow();
     }
+}
+
+/// Returns whether more than one context may submit. Ask after the submission was counted.
+#[inline(always)]
+pub(crate) fn are_submissions_watched() -> bool {
+    gate::watches_submissions(Ordering::Relaxed)
 }
 
 #[cold]
 fn watch_submission_slow() {
     if across::is_promised() {
-        WATCH.store(false, Ordering::Relaxed);
+        gate::watch_submissions(false);
         return;
     }
     if LEDGER.exclusive.observers() == 0
@@ -116,13 +122,13 @@ pub(crate) fn note_context(context: SeenContext) -> bool {
     }
     seen.push(context);
     SEEN_COUNT.store(seen.len(), Ordering::Release);
-    if seen.len() < 2 || WATCH.load(Ordering::Relaxed) || across::is_promised() {
+    if seen.len() < 2 || gate::watches_submissions(Ordering::Relaxed) || across::is_promised() {
         return true;
     }
     // Unwatched submissions belong to the first context. If a thread counts its submission just
     // now, and checks whether it is watched, either that thread sees the watch or this one sees the
     // count.
-    WATCH.store(true, Ordering::SeqCst);
+    gate::watch_submissions(true);
     fence(Ordering::SeqCst);
     let unwatched = LEDGER.submitted.begun() > 0 || STREAMS.load(Ordering::SeqCst);
     let second = unwatched && LEDGER.exclusive.submits(seen[0].id);
@@ -176,7 +182,7 @@ fn watch_no_more(devices_count: i32) {
     let seen = lock(&SEEN);
     let first = FIRST.swap(false, Ordering::Relaxed) && seen.len() < 2;
     if devices_count == 1 && (first || !rule_holds(Rule::SecondInitForgetsNothing)) {
-        WATCH.store(false, Ordering::Release);
+        gate::watch_submissions(false);
     }
 }
 

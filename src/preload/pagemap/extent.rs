@@ -10,21 +10,22 @@ use crate::pagemap::residence::{self, Page};
 use crate::state::contexts::Context;
 use crate::state::slot::{GRANULE_BYTES, Slot};
 
-/// A segment's addresses.
+/// A segment's addresses. What a free reads is in the first cache line.
+#[repr(C, align(64))]
 pub(crate) struct Extent {
+    /// The first region. Large segments have one block, which begins there.
+    first: Region,
     base: AtomicU64,
-    bytes: AtomicU64,
     context: AtomicPtr<Context>,
+    slots_count: usize,
     /// Reasons why none of its blocks may enter a thread cache.
     special: AtomicU8,
     /// Whether it is a range of an arena: not all addresses are backed by memory, and none can be
     /// exported.
     expandable: AtomicBool,
+    bytes: AtomicU64,
     /// Slots of the blocks that do not have their region's.
     slots: *const Slot,
-    slots_count: usize,
-    /// The first region. Large segments have one block, which begins there.
-    first: Region,
     /// Where the regions after the first would have the first one.
     others: *const Region,
     /// The extent made before this one.

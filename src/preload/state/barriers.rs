@@ -1,7 +1,6 @@
 //! The ledger of the process, and the newest barrier of each context.
 
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
 
 use cachealloc_core::order::{BarrierNumber, Ledger};
 
@@ -11,10 +10,6 @@ use crate::state::events::EventRef;
 
 /// Submissions, what the host may see, and which observers exist.
 pub(crate) static LEDGER: Ledger = Ledger::new();
-
-/// Whether submissions must be attributed to contexts, because more than one context may submit.
-/// Otherwise they all belong to the only one.
-pub(crate) static WATCH: AtomicBool = AtomicBool::new(true);
 
 /// The newest barrier of a context and its event.
 #[derive(Default)]

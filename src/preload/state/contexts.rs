@@ -2,6 +2,7 @@
 //! (`cuCtxGetId`), because handles are reused. A record is never removed: other threads may be
 //! reading it, and its id is never reused. Its large parts are released with the context.
 
+use core::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{
     Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
@@ -29,8 +30,19 @@ use crate::state::stream_frees::StreamFrees;
 use crate::state::thread_cache::ThreadCache;
 use crate::state::under_way::UnderWay;
 
-/// A context of the driver and everything the library keeps for it.
+/// A context of the driver and everything the library keeps for it. What a hit and the free of its
+/// block read and do not write is in one cache line, which begins after what has pages of its own.
+#[repr(C)]
 pub(crate) struct Context {
+    pub thread_cache: ThreadCache,
+    pub pool_attributes: PoolAttributes,
+    /// Its id, or `NO_ID` once it has ended.
+    pub living_id: AtomicU64,
+    /// The core's allocated bytes, readable without its lock.
+    pub core_allocated_bytes: AtomicU64,
+    /// Highest number of bytes the program held at once.
+    pub allocated_bytes_peak: AtomicU64,
+    pub covers: ContextCoverage,
     pub id: u64,
     pub handle: ContextHandle,
     /// The context through which its memory is reached from other contexts.
@@ -45,8 +57,6 @@ pub(crate) struct Context {
     pub allocator: Mutex<Allocator>,
     /// Held during a whole miss; hits of other threads continue meanwhile.
     pub growth_lock: Mutex<()>,
-    pub thread_cache: ThreadCache,
-    pub covers: ContextCoverage,
     /// Serializes barriers, begins of a capture, and waits that may join a capture.
     pub barrier_lock: Mutex<SyncedStreams>,
     pub events: Events,
@@ -54,7 +64,6 @@ pub(crate) struct Context {
     pub stream_frees: StreamFrees,
     pub recorder: Recorder,
     pub sentinels: Sentinels,
-    pub pool_attributes: PoolAttributes,
     pub fill_stream: FillStream,
     pub zones: Zones,
     pub release_streams: ReleaseStreams,
@@ -69,10 +78,6 @@ pub(crate) struct Context {
     pub frees_under_way: UnderWay,
     /// Number of real frees that may be waiting in the driver.
     pub real_frees: AtomicU32,
-    /// Highest number of bytes the program held at once.
-    pub allocated_bytes_peak: AtomicU64,
-    /// The core's allocated bytes, readable without its lock.
-    pub core_allocated_bytes: AtomicU64,
     /// Counts for the blocks in the thread caches that the core does not have.
     pub correction: ThreadCacheCorrection,
     /// Number of requests that failed for lack of memory.
@@ -84,8 +89,6 @@ pub(crate) struct Context {
     pub seen_at_end: AtomicUsize,
     /// Its statistics at its end.
     pub final_stats: OnceLock<Box<Stats>>,
-    /// Its id, or `NO_ID` once it has ended.
-    pub living_id: AtomicU64,
     /// Shared by uses that no call of the program protects, exclusive for the end of the context.
     pub lifetime_lock: RwLock<()>,
     /// Whether the lifetime lock is held for a call that may or may not end the context, and that
@@ -97,6 +100,12 @@ pub(crate) struct Context {
     pub ending_ns: AtomicU64,
     pub links: Links,
 }
+
+const _: () = {
+    let first = offset_of!(Context, living_id);
+    let last = offset_of!(Context, covers) + offset_of!(ContextCoverage, ordered);
+    assert!(first.is_multiple_of(64) && last - first <= 64, "one line");
+};
 
 /// An id that no context has.
 pub(crate) const NO_ID: u64 = u64::MAX;

@@ -5,22 +5,32 @@
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::ptr::null;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cachealloc_core::order::{BarrierNumber, Lane, TrackedBarrier};
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
+use crate::driver::api::GetContextId;
 use crate::driver::graphs::CaptureMark;
 use crate::driver::sys::{CuError, StreamHandle};
+use crate::gate;
 use crate::process::seats;
 use crate::state::events::Event;
 
-/// The calling thread.
+/// The calling thread. What a hit and the free of its block use is in the first cache line.
+#[repr(C, align(64))]
 pub(crate) struct Thread {
     /// Set while this thread is inside a hook: calls that the driver or a tool makes meanwhile are
     /// passed on, so that no lock of the library is taken twice.
     pub inside: Cell<bool>,
+    /// The thread cache that it used last, and its list in that cache (`cache::thread_cache`).
+    pub lists: Cell<*const c_void>,
+    pub list: Cell<*const c_void>,
+    /// The context that it used last, and the function that returns the id of the current one,
+    /// which is `UNKNOWN` before (`contexts::lookup`).
+    pub context: Cell<*const c_void>,
+    pub get_context_id: Cell<GetContextId>,
     /// Set while a memory hook runs in this thread: its own calls are not observed.
     pub in_memory_hook: Cell<bool>,
     /// The call being observed by memory hooks, if any.
@@ -42,9 +52,6 @@ pub(crate) struct Thread {
     /// Set once the thread has ended and its holdings are released: it takes nothing any more that
     /// would have to be released.
     has_ended: Cell<bool>,
-    /// The thread cache that it used last, and its list in that cache (`cache::thread_cache`).
-    pub lists: Cell<*const c_void>,
-    pub list: Cell<*const c_void>,
     /// Set for threads of the program; unset for the driver's thread, which runs host functions.
     is_programs: Cell<bool>,
     /// The stream of its last submission that had to wait for a barrier, and the number of that
@@ -92,6 +99,8 @@ thread_local! {
             has_ended: Cell::new(false),
             lists: Cell::new(null()),
             list: Cell::new(null()),
+            context: Cell::new(null()),
+            get_context_id: Cell::new(GetContextId::UNKNOWN),
             is_programs: Cell::new(false),
             tracked: Cell::new(TrackedBarrier::new()),
             tracked_event: Cell::new(null()),
@@ -231,15 +240,18 @@ pub(crate) fn watch() -> bool {
     key != NO_KEY && unsafe { libc::pthread_setspecific(key, core::ptr::dangling::<c_void>()) } == 0
 }
 
-/// The thread pointer of the thread that owns the lane `Own` (`here`), or 0 before the first
+/// Returns the thread pointer of the thread that owns the lane `Own` (`here`), 0 before the first
 /// submission. After that thread has ended, another one may have the same thread pointer: still
 /// only one at a time.
-static OWNER: AtomicUsize = AtomicUsize::new(0);
+#[inline(always)]
+fn owner() -> usize {
+    gate::lane_owner().load(Ordering::Relaxed)
+}
 
 /// Returns the lane in which the calling thread counts.
 #[inline(always)]
 pub(crate) fn lane() -> Lane {
-    if OWNER.load(Ordering::Relaxed) == here() { Lane::Own } else { Lane::Shared }
+    if owner() == here() { Lane::Own } else { Lane::Shared }
 }
 
 /// Returns the lane of a submission. The first thread that submits owns the lane `Own` from then
@@ -248,19 +260,31 @@ pub(crate) fn lane() -> Lane {
 #[inline(always)]
 pub(crate) fn lane_of_submission() -> Lane {
     let here = here();
-    if OWNER.load(Ordering::Relaxed) == here {
+    if owner() == here {
         return Lane::Own;
     }
     // A separate load keeps the two tests apart: the owner of the lane makes only one.
-    if OWNER.load(Ordering::Relaxed) == 0 {
+    if owner() == 0 {
         choose_lane(here);
     }
     Lane::Shared
 }
 
+/// Returns the lane of a submission, or `None` before a thread owns the lane `Own`. Later calls of
+/// this thread return the same.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn chosen_lane() -> Option<Lane> {
+    match owner() {
+        own if own == here() => Some(Lane::Own),
+        0 => None,
+        _ => Some(Lane::Shared),
+    }
+}
+
 #[cold]
 fn choose_lane(here: usize) {
-    let _ = OWNER.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed);
+    let _ = gate::lane_owner().compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// Returns a number that no other thread has while this one lives: its thread pointer. Reading a

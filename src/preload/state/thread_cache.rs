@@ -102,7 +102,8 @@ impl ThreadCache {
         if count == 0 || shard.wanted_bytes.load(Ordering::Relaxed) != bytes {
             return Err(Some(list));
         }
-        let place = list.cached[(count as usize - 1) % CACHED_PER_SHARD_MAX];
+        // SAFETY: it never counts more blocks than there are places.
+        let place = *unsafe { list.cached.get_unchecked(count as usize - 1) };
         let Some(cached) = place.of_size(bytes) else { return Err(None) };
         shard.cached_count.store(count - 1, Ordering::Release);
         list.present.hits += 1;
@@ -122,16 +123,20 @@ impl ThreadCache {
     ) -> CacheInsert {
         let Some(shard) = self.known_shard(thread) else { return CacheInsert::FullOrBusy };
         let Some(mut list) = shard.try_own() else { return CacheInsert::FullOrBusy };
-        if list.repeated_bytes != cached.bytes {
+        if shard.wanted_bytes.load(Ordering::Relaxed) != cached.bytes {
             return CacheInsert::SizeDisabled;
         }
         let count = shard.cached_count.load(Ordering::Relaxed);
-        if count as usize >= CACHED_PER_SHARD_MAX {
-            return CacheInsert::FullOrBusy;
+        if count >= list.places_count {
+            return match list.keeps_wanted() {
+                true => CacheInsert::FullOrBusy,
+                false => CacheInsert::SizeDisabled,
+            };
         }
         cached.slot.mark_cached(word);
         list.present.requested_put += requested_bytes;
-        list.cached[count as usize] = cached.listed();
+        // SAFETY: `places_count` is at most their number.
+        *unsafe { list.cached.get_unchecked_mut(count as usize) } = cached.listed();
         shard.cached_count.store(count + 1, Ordering::Release);
         CacheInsert::Cached
     }
@@ -147,8 +152,8 @@ impl ThreadCache {
     ) -> Result<(), CachedBlock> {
         let shard = self.shard(thread);
         let Some(mut list) = shard.try_own() else { return Err(cached) };
-        let wanted = list.repeated_bytes;
-        if wanted != cached.bytes {
+        let wanted = shard.wanted_bytes.load(Ordering::Relaxed);
+        if wanted != cached.bytes || !list.keeps_wanted() {
             return Err(cached);
         }
         list.present.requested_put += requested_bytes;

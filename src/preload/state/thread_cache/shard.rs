@@ -2,6 +2,7 @@
 
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
+use core::mem::offset_of;
 use core::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,31 +38,38 @@ pub(crate) enum Noted {
     Several,
 }
 
-/// Takes two cache lines, so that adjacent shards do not disturb each other.
-#[repr(align(128))]
+/// Takes pairs of cache lines, so that adjacent shards do not disturb each other. A thread that has
+/// at most one cached block uses only the first line.
+#[repr(C, align(128))]
 pub(super) struct Shard {
     pub(super) busy: AtomicBool,
     /// Written only while the shard is owned; readers may see an older value.
     pub(super) cached_count: AtomicU32,
     /// Size of the last requests, and of every cached block.
     pub(super) wanted_bytes: AtomicU64,
+    pub(super) list: UnsafeCell<List>,
     /// Bytes of regular sizes. Written only while the shard is owned, like the count.
     pub(super) regular_bytes: AtomicU64,
-    pub(super) list: UnsafeCell<List>,
 }
 
+const _: () = {
+    let first = offset_of!(Shard, list) + offset_of!(List, cached);
+    assert!(first + size_of::<ListedBlock>() <= 64, "the first cached block is in the first line");
+};
+
+#[repr(C)]
 pub(crate) struct List {
+    /// Counts of the wanted size; `past` has those of all sizes before it.
+    pub(super) present: Passes,
+    /// Number of blocks of the wanted size that may be cached: 0 before enough requests of it in a
+    /// row (`keeps_wanted`), then `CACHED_PER_SHARD_MAX`.
+    pub(super) places_count: u32,
     pub(super) cached: [ListedBlock; CACHED_PER_SHARD_MAX],
-    /// The wanted size after enough requests of it in a row: blocks of this size are cached. 0
-    /// before.
-    pub(super) repeated_bytes: u64,
     /// Number of requests in a row that had the wanted size.
     pub(super) streak: u8,
     /// Number of changes of the wanted size, while there are no regular ones.
     pub(super) changes: u8,
     pub(super) looks: Looks,
-    /// Counts of the wanted size; `past` has those of all sizes before it.
-    pub(super) present: Passes,
     /// `None` once the context has ended.
     pub(super) past: Option<Box<Tally>>,
     /// `None` while the thread requests one size at a time.
@@ -97,14 +105,9 @@ impl List {
         Some(regulars)
     }
 
-    /// Notes one more request in a row of this size.
-    #[inline(never)]
-    fn note_repeated(&mut self, bytes: u64) {
-        // With red zones no block is cached: the requested size would differ from the core's.
-        self.streak = self.streak.saturating_add(u8::from(config::zone_bytes() == 0));
-        if self.streak >= STREAK_MIN {
-            self.repeated_bytes = bytes;
-        }
+    /// Returns whether blocks of the wanted size are cached.
+    pub(super) fn keeps_wanted(&self) -> bool {
+        self.streak >= STREAK_MIN
     }
 
     pub(super) fn hits(&self) -> u64 {
@@ -262,11 +265,11 @@ impl Owned<'_> {
         let wanted = shard.wanted_bytes.load(Ordering::Relaxed);
         let is_empty = shard.cached_count.load(Ordering::Relaxed) == 0;
         if bytes == wanted {
-            self.note_repeated(bytes);
+            self.note_repeated();
             return is_empty;
         }
         self.streak = 0;
-        self.repeated_bytes = 0;
+        self.places_count = 0;
         self.changes = self.changes.saturating_add(1);
         if is_empty {
             if self.present.requested_put != 0 {
@@ -275,6 +278,16 @@ impl Owned<'_> {
             shard.wanted_bytes.store(bytes, Ordering::Relaxed);
         }
         is_empty
+    }
+
+    /// Notes one more request in a row of the wanted size.
+    #[inline(never)]
+    fn note_repeated(&mut self) {
+        // With red zones no block is cached: the requested size would differ from the core's.
+        self.streak = self.streak.saturating_add(u8::from(config::zone_bytes() == 0));
+        if self.keeps_wanted() {
+            self.places_count = CACHED_PER_SHARD_MAX as u32;
+        }
     }
 
     /// Notes a request, like `note_request`, and serves it with a block of a regular size if there
