@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static void *driver;
 static void *find(const char *name) {
@@ -19,8 +20,13 @@ static int free_in_order(uint64_t pointer) { return free_async(pointer, 0); }
 
 static int rounds(const char *kind, long count, uint64_t kept);
 
+// Read before and after the calls: a trace of all accesses shows where they begin and end.
+#define MARK ((volatile char *)0x7000000000)
+
 __attribute__((noinline)) static int counted(const char *kind, long count, uint64_t kept) {
+    (void)*MARK;
     int failed = rounds(kind, count, kept);
+    (void)*MARK;
     __asm__ volatile("" ::: "memory"); // the call is no jump: the function is left where it returns
     return failed;
 }
@@ -42,6 +48,8 @@ int main(int argc, char **argv) {
     void *context;
     // As in a program whose own allocator cuts a large block.
     uint64_t kept;
+    if (mmap((void *)MARK, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MARK)
+        return 2;
     if (init(0) || retain(&context, 0) || set_current(context) || alloc(&kept, 64 << 20))
         return 2;
     long count = atol(argv[2]);

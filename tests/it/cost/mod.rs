@@ -4,3 +4,4 @@ mod growth;
 mod growth_threads;
 mod instructions;
 mod kernels;
+mod lines;
