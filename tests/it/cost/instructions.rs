@@ -11,21 +11,21 @@ use cachealloc_tests::{compile, compile_library, release_library, skipped};
 /// for one round of the calls under the library. Each function of the library begins with two
 /// instructions that a function-patching tool can move, and a jump.
 const BOUNDS: [(&str, &str, u64); 14] = [
-    ("pair", "off", 258),
-    ("launch", "off", 118),
+    ("pair", "off", 238),
+    ("launch", "off", 90),
     // Copies between addresses of one large block, as in a program with its own allocator.
-    ("copy", "off", 105),
+    ("copy", "off", 103),
     ("fill", "off", 104),
     ("graph", "off", 86),
     // An event is recorded, waited for by a stream, and queried.
-    ("event", "off", 200),
+    ("event", "off", 199),
     // Makes a barrier each time, and before each launch checks whether anything captures.
-    ("pair-and-launch", "off", 792),
+    ("pair-and-launch", "off", 745),
     // Allocates and frees in stream order: an event each time.
-    ("async", "off", 3_340),
+    ("async", "off", 3_320),
     // Eight blocks of different sizes, each of which is reused from its own thread cache, without
     // the core.
-    ("mixed", "off", 4_200),
+    ("mixed", "off", 3_850),
     // Three ranges are entered and left.
     ("range", "off", 80),
     ("range", "all", 614),
