@@ -244,7 +244,12 @@ fn serve(
         }
         match &mut work {
             Some(work) => remember(work, address, member.map(|member| member.id)),
-            None => capture.let_go(),
+            None => {
+                capture.let_go();
+                // The pool may be closed by now.
+                let mut allocator = lock(&context.allocator);
+                pools::opened(context, &mut allocator, &[Address(address)]);
+            }
         }
     }
     Some(served)
