@@ -38,7 +38,7 @@ use std::sync::Arc;
 use cachealloc_core::order::reuse::Scope;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{
-    Address, Allocation, Allocator, Request, Requester, ReuseCondition, StreamId,
+    Address, Allocation, Allocator, PrivatePool, Request, Requester, ReuseCondition, StreamId,
 };
 
 use crate::cache::blocks;
@@ -210,13 +210,12 @@ fn serve(
     member: Option<Member>,
 ) -> Option<CuResult<u64>> {
     let mut work = capture.enter()?;
-    let pool = capture.pool(&work, context);
+    let pool = pool_by_now(capture, &mut work, context);
     let requester =
         member.map_or(Requester::Context, |member| Requester::Stream(StreamId(member.id)));
     let call = Call { requester, stream: 0, stack: stacks::of_allocation() };
     let with_zone = bytes.saturating_add(config::zone_bytes());
     let request = Request::in_pool(with_zone, requester, pool);
-    find_free(&mut work);
     let hit = take(context, call, |allocator| allocator.hit(&request));
     let (served, mut work) = match hit {
         Some(address) => (Ok(address), Some(work)),
@@ -269,8 +268,8 @@ fn last_resort(
     }
     let mut work = capture.enter()?;
     // Other threads may have freed some, or changed the graph.
-    find_free(&mut work);
-    let request = Request::in_pool(bytes, call.requester, capture.pool(&work, context));
+    let pool = pool_by_now(capture, &mut work, context);
+    let request = Request::in_pool(bytes, call.requester, pool);
     let own = |allocator: &mut Allocator| {
         let hit = allocator.hit(&request);
         hit.or_else(|| allocator.take_any(&request))
@@ -305,6 +304,14 @@ fn part_of_cache(
         false => Some(Address(u64::MAX)),
     };
     take(context, call, |allocator| allocator.adopt_part(request, named))
+}
+
+/// Returns the pool that serves the capture in this context, with the blocks that the graph orders
+/// by now.
+fn pool_by_now(capture: &OpenCapture, work: &mut Work, context: &'static Context) -> PrivatePool {
+    // First: it may turn out that the graph cannot be seen whole, and then another pool serves.
+    find_free(work);
+    capture.pool(work, context)
 }
 
 /// Returns to the pools the blocks that the graph orders by now.
