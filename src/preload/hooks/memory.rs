@@ -85,27 +85,9 @@ fn alloc_past_list(
     list: Option<Owned>,
     any: impl Fn(*mut u64, usize) -> CuCode,
 ) -> CuCode {
-    match alloc_from_core(function, token, context, pointer, bytes, list) {
-        Some(Ok(())) => code(Ok(())),
-        Some(Err(error)) => {
-            let words = [pointer as usize, bytes];
-            code(out_of_memory::answered(function, &words, error))
-        }
-        None => any(pointer, bytes),
-    }
-}
-
-#[inline(always)]
-fn alloc_from_core(
-    function: &'static Function,
-    token: Token,
-    context: &'static Context,
-    pointer: *mut u64,
-    bytes: usize,
-    list: Option<Owned>,
-) -> Option<CuResult> {
     if bytes == 0 {
-        return None;
+        drop((token, list));
+        return any(pointer, bytes);
     }
     let thread = token.0;
     let then = |allocated: CuResult<u64>| {
@@ -118,9 +100,16 @@ fn alloc_from_core(
         unsafe { pointer.write(allocated.unwrap_or(0)) };
         Some(allocated.map(|_| ()))
     };
-    let (bytes, requester) = (bytes as u64, Requester::Context);
-    let serve = || alloc::allocate_slow(thread, context, bytes, requester, 0, list, then);
-    guarded_by(token, function, serve, || None)
+    let size = bytes as u64;
+    let serve = || alloc::allocate_slow(thread, context, size, Requester::Context, 0, list, then);
+    match guarded_by(token, function, serve, || None) {
+        Some(Ok(())) => code(Ok(())),
+        Some(Err(error)) => {
+            let words = [pointer as usize, bytes];
+            code(out_of_memory::answered(function, &words, error))
+        }
+        None => any(pointer, bytes),
+    }
 }
 
 /// `cuMemAlloc` in every case that the shortest path does not cover.
