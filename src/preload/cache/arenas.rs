@@ -88,9 +88,8 @@ pub(crate) fn bytes_of(mappings: &[Mapping]) -> u64 {
 
 /// Returns whether `wait_for_frees` would not wait.
 pub(crate) fn are_frees_over(context: &Context) -> bool {
-    let barrier = context.last_barrier.newest().filter(|_| any_mapped(context));
     let is_over = |event: EventRef| api::relaxed(|| event.query()) != Err(CuError::NOT_READY);
-    barrier.is_none_or(is_over)
+    !any_mapped(context) || context.last_barrier.newest().is_none_or(is_over)
 }
 
 /// Unmaps the mappings that `taken` removes from the allocator, and returns their bytes. The

@@ -107,8 +107,8 @@ fn attempt(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u
 fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64> {
     let context = growth.context;
     loop {
-        // On the plain driver it goes on beside a free that waits. If it is refused, `retry` waits
-        // for the free as long as it may.
+        // On the plain driver, a stream-ordered request goes on beside a free that waits. If it is
+        // refused, `retry` waits for the free as long as it may.
         let goes_on = pending::waits_for_a_while(retry::waiter(request));
         request.keep_mapped(goes_on && !arenas::are_frees_over(context));
         let mut allocator = lock(&context.allocator);

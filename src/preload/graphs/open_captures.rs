@@ -278,8 +278,8 @@ impl OpenCapture {
 
     /// Makes memory that its graph does not use ordinary memory, once the capture has ended, and
     /// again for each request that the end has overtaken. Memory that the program holds becomes
-    /// ordinary too if all of it would have worked on the plain
-    /// driver: there a free takes such memory away from the graph.
+    /// ordinary too if all of it would have worked on the plain driver: there a free takes such
+    /// memory away from the graph.
     pub(crate) fn let_go(&self) {
         let native = !self.beyond_native.load(Ordering::Relaxed);
         let held_leaves = native && rule_holds(Rule::HeldLeavesWithCapture);

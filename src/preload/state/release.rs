@@ -35,8 +35,8 @@ pub(crate) struct ReleaseStream {
     pub collecting: Mutex<()>,
 }
 
-/// Returns the bytes that have left the caches of this device, and that the driver does not have
-/// yet: work that may still use them runs.
+/// Returns the bytes that have left the caches of this device and that the driver cannot serve yet,
+/// mostly because work before their free still runs.
 pub(crate) fn on_its_way_bytes(device: i32) -> u64 {
     let of_context = |context: &Context| {
         let ReleaseStreams { now, behind_events } = &context.release_streams;
