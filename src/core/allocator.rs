@@ -133,6 +133,11 @@ impl Allocator {
         self.counts.kept.reserved_bytes.all.current
     }
 
+    /// Returns whether memory may be held back to save calls, because much more can be reserved.
+    pub fn is_memory_plentiful(&self) -> bool {
+        self.capacity.is_plentiful(self.reserved_bytes())
+    }
+
     /// Returns the counters, to reset them.
     pub fn counts_mut(&mut self) -> &mut Counts {
         &mut self.counts

@@ -31,6 +31,8 @@ const HOLES_PART: u64 = 512;
 const MARGIN_PART: u64 = 32;
 /// Holes may take this part of the slack without harm.
 const SLACK_PART: u64 = 4;
+/// Memory is plentiful while this part of the capacity is not reserved.
+const PLENTY_PART: u64 = 8;
 /// Number of driver calls that may be made although free memory could have served. The two
 /// constants below add one for a number of requests, and some for each refusal when nothing is left
 /// to release.
@@ -62,6 +64,12 @@ impl Capacity {
     #[inline]
     pub(crate) fn is_saved(&self) -> bool {
         self.is_saved
+    }
+
+    /// Returns whether so much of the capacity is not reserved that memory may be held back to save
+    /// calls. Always `true` if the capacity is unknown.
+    pub(crate) fn is_plentiful(&self, reserved_bytes: u64) -> bool {
+        self.bytes.is_none_or(|bytes| reserved_bytes < bytes - bytes / PLENTY_PART)
     }
 
     /// Records that a reservation up to this total was refused.

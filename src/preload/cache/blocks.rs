@@ -11,6 +11,7 @@ use cachealloc_history::StackId;
 
 use crate::config;
 use crate::driver::sys::StreamHandle;
+use crate::driver_memory::limits;
 use crate::lock::lock;
 use crate::pagemap;
 use crate::pagemap::{Claimed, Kind, LiveBlock};
@@ -36,6 +37,14 @@ pub(crate) struct Call {
 /// Returns every cached block to the core, where it merges with adjacent blocks.
 pub(crate) fn empty_lists(context: &Context) {
     take_back_all(context, &mut lock(&context.allocator));
+}
+
+/// Returns cached blocks to the core for a request of this size that it has no memory for.
+pub(crate) fn empty_lists_for_miss(thread: &Thread, context: &Context, bytes: u64) {
+    let mut allocator = lock(&context.allocator);
+    let is_plentiful = allocator.is_memory_plentiful();
+    let each = |cached| take_back(context, &mut allocator, cached);
+    context.thread_cache.empty_for_miss(thread, bytes, is_plentiful, each);
 }
 
 /// Does what `empty_lists` does, for a caller that holds the allocator's lock.
@@ -150,12 +159,12 @@ fn keep_regular(
 ) -> bool {
     let LiveBlock { block: id, address, bytes, requested_bytes, .. } = *block;
     let cached = CachedBlock { address, bytes, block: id.0, slot: block.slot() };
-    let most_bytes = context.device_bytes / REGULAR_BYTES_PART;
+    let most_bytes = || limits::most(context) / REGULAR_BYTES_PART;
     context.thread_cache.keep(thread, cached, requested_bytes, most_bytes, mark)
 }
 
-/// Threads keep at most one byte in this many of the device memory for their regular sizes: much
-/// less than an allocator that merges late would leave between blocks.
+/// Threads keep at most one byte in this many of the device memory, or of the limit, for their
+/// regular sizes: much less than an allocator that merges late would leave between blocks.
 const REGULAR_BYTES_PART: u64 = 1024;
 
 /// Frees the block without trying the list. Only where there are no red zones.

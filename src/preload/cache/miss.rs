@@ -3,7 +3,7 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Request, Requester, Step};
 
-use crate::cache::blocks::{Call, empty_lists, hand_out, hand_out_recorded};
+use crate::cache::blocks::{Call, empty_lists_for_miss, hand_out, hand_out_recorded};
 use crate::cache::release::PendingRelease;
 use crate::cache::retry;
 use crate::cache::retry::Retry;
@@ -96,7 +96,7 @@ fn attempt(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u
             answer => answer,
         };
     }
-    empty_lists(context);
+    empty_lists_for_miss(growth.thread, context, request.bytes());
     arenas::prepare(context);
     let served = serve(growth, request, call);
     arenas::drop_spare(context);

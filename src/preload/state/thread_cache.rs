@@ -14,7 +14,8 @@
 //! waited for, except to empty it or to read its statistics. Threads without a seat share a shard.
 //!
 //! A thread keeps a few blocks of each size that it requests repeatedly among others (`regulars`).
-//! They stay when its list is emptied, but not when all lists are.
+//! They stay when its list is emptied, but not when all lists are, unless all these sizes together
+//! need more memory than the cache has: then it grows by as much.
 //!
 //! The blocks of one list have one size, so a hit counts itself and its requested bytes, and
 //! nothing else; the bytes are computed when the size changes, or on request.
@@ -174,6 +175,24 @@ impl ThreadCache {
         self.shards().for_each(|shard| shard.empty(&self.budgeted_bytes, &mut each));
     }
 
+    /// Takes out the cached blocks for a request of this size that the core has no memory for.
+    /// Those of regular sizes may stay where memory is plentiful (`Regulars::note_miss`).
+    pub(crate) fn empty_for_miss(
+        &self,
+        thread: &Thread,
+        bytes: u64,
+        is_plentiful: bool,
+        mut each: impl FnMut(CachedBlock),
+    ) {
+        let note = |list: &mut List| list.regulars.as_mut().is_some_and(|own| own.note_miss());
+        let may_stay = bytes <= REGULAR_BYTES_MAX && thread.seat() != SHARED;
+        if may_stay && self.shard(thread).with(note) && is_plentiful {
+            self.shards().for_each(|shard| shard.empty_list(&mut each));
+        } else {
+            self.empty(each);
+        }
+    }
+
     /// Takes out the blocks of lists that have served no request since the last call with `seen`.
     pub(crate) fn empty_unused(&self, seen: &mut ListsSeen, mut each: impl FnMut(CachedBlock)) {
         for (number, shard) in self.shards().enumerate() {
@@ -217,7 +236,7 @@ impl ThreadCache {
         thread: &Thread,
         cached: CachedBlock,
         requested_bytes: u64,
-        most_bytes: u64,
+        most_bytes: impl FnOnce() -> u64,
         mark: impl FnOnce(),
     ) -> bool {
         if cached.bytes > REGULAR_BYTES_MAX {
@@ -240,8 +259,8 @@ impl ThreadCache {
 
     /// Raises the budget of one thread, within that of all threads.
     #[cold]
-    fn widen(&self, budget_bytes: &mut u64, bytes: u64, most_bytes: u64) -> bool {
-        let more_bytes = bytes.max(BUDGET_STEP_BYTES);
+    fn widen(&self, budget_bytes: &mut u64, bytes: u64, most_bytes: impl FnOnce() -> u64) -> bool {
+        let (more_bytes, most_bytes) = (bytes.max(BUDGET_STEP_BYTES), most_bytes());
         let wider = |all: u64| Some(all + more_bytes).filter(|all| *all <= most_bytes);
         let widened =
             self.budgeted_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, wider).is_ok();

@@ -55,7 +55,7 @@ fn a_live_block_takes_little_host_memory() {
 fn random_requests_for_long() {
     let driver = compile_library("growing_driver.c", "driver_growing/libcuda.so.1", &[]);
     let output = Command::new(compile("random_requests.c"))
-        .arg(tier::count(300_000, 20_000_000).to_string())
+        .arg(tier::count(300_000, 100_000_000).to_string())
         .env("LD_PRELOAD", if tier::is_long() { release_library() } else { library() })
         .env("LD_LIBRARY_PATH", driver.parent().expect("it has a folder"))
         .env("CACHEALLOC_CONF", "snapshot:/dev/null/no")

@@ -10,7 +10,7 @@ use cachealloc_tests::{compile, compile_library, release_library, skipped};
 /// Calls, the value of `record` with the options after it, and the maximum number of instructions
 /// for one round of the calls under the library. Each function of the library begins with two
 /// instructions that a function-patching tool can move, and a jump.
-const BOUNDS: [(&str, &str, u64); 14] = [
+const BOUNDS: [(&str, &str, u64); 15] = [
     ("pair", "off", 238),
     ("launch", "off", 90),
     // Copies between addresses of one large block, as in a program with its own allocator.
@@ -26,6 +26,8 @@ const BOUNDS: [(&str, &str, u64); 14] = [
     // Eight blocks of different sizes, each of which is reused from its own thread cache, without
     // the core.
     ("mixed", "off", 3_850),
+    // A pair of each of 64 sizes in turn. The cache first grows to hold a block of each.
+    ("turns", "off", 35_000),
     // Three ranges are entered and left.
     ("range", "off", 80),
     ("range", "all", 614),

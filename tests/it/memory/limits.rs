@@ -57,6 +57,13 @@ fn blocks_stay_within_the_limit() {
     assert!(ran.stderr.contains("more than per_process_memory_fraction allows"), "{}", ran.stderr);
 }
 
+/// Blocks that are kept for sizes requested in turn serve other requests once memory is short.
+#[test]
+fn sizes_in_turn_leave_the_limit_to_others() {
+    let run = Run::c("sizes_in_turn.c").env("SIM_MEMORY_MB", "512").conf("gpu_memory_limit_mb:64");
+    assert_eq!(run.output().ok().stdout.trim(), "128");
+}
+
 /// Memory that the driver serves itself counts too, whether or not anything is recorded.
 #[test]
 fn all_kinds_of_device_memory_count() {

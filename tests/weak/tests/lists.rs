@@ -160,7 +160,7 @@ fn ask(cache: &ThreadCache, thread: &Thread, bytes: u64) -> Option<CachedBlock> 
 }
 
 fn keep(cache: &ThreadCache, thread: &Thread, cached: CachedBlock, most_bytes: u64) -> bool {
-    cache.keep(thread, cached, cached.bytes, most_bytes, || ())
+    cache.keep(thread, cached, cached.bytes, || most_bytes, || ())
 }
 
 /// Requests blocks until the lists keep all these sizes.
@@ -223,6 +223,31 @@ fn come_and_go() {
     assert_eq!(cache.cached_bytes(), 0);
     assert_eq!(out.load(Ordering::Relaxed), 2 * SIZES as u32);
     assert!(memory.iter().all(|block| block.read() == 2));
+}
+
+/// From the eighth miss in a row on, blocks of regular sizes stay for small requests, where memory
+/// is plentiful. A miss long after the last one takes them out.
+#[test]
+fn regular_sizes_stay_after_misses_in_a_row() {
+    // SAFETY: zeros are empty lists.
+    let mut cache: ThreadCache = unsafe { core::mem::zeroed() };
+    cache.begin();
+    let here = Thread::new(1);
+    ask_for_several(&cache, &here);
+    let stays_after_miss = |bytes: u64, is_plentiful: bool| {
+        let kept = cache.cached_bytes() != 0 || keep(&cache, &here, block_of(1), u64::MAX);
+        assert!(kept);
+        cache.empty_for_miss(&here, bytes, is_plentiful, |_| ());
+        cache.cached_bytes() != 0
+    };
+    let stayed = [(); 9].map(|()| stays_after_miss(4096, true));
+    assert_eq!(stayed, [false, false, false, false, false, false, false, true, true]);
+    assert!(!stays_after_miss(4096, false));
+    assert!(!stays_after_miss(2 << 20, true));
+    assert!(stays_after_miss(4096, true));
+    let found = (0..2_000).filter_map(|_| ask(&cache, &here, size(1))).count();
+    assert_eq!(found, 1);
+    assert!(!stays_after_miss(4096, true));
 }
 
 /// The total that threads keep is bounded. An emptied size may be kept again. A size that is no

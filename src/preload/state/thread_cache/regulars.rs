@@ -3,7 +3,8 @@
 //!
 //! A size is regular once the thread has requested it several times within a window of requests.
 //! The blocks are not too large, and limited together by the thread's budget, which is its part of
-//! the budget of all threads. They return to the core with those of all lists. An allocation that
+//! the budget of all threads. They return to the core with those of all lists, but not before each
+//! miss (`note_miss`). An allocation that
 //! finds none here does not empty the others: PyTorch's choice matters where blocks are large.
 
 use core::array::from_fn;
@@ -18,6 +19,10 @@ use crate::state::thread_cache::tally::{Passes, Tally};
 pub(super) const REGULAR_BYTES_MAX: u64 = 1 << 20;
 /// Requests of a size within a window that make it regular.
 const REQUESTS_MIN: u8 = 8;
+/// Number of misses of a thread, each soon after the one before, from which the cache grows rather
+/// than take the blocks of regular sizes back: it has less memory than these sizes need together,
+/// so each would soon be missing again.
+const MISSES_MIN: u8 = 8;
 /// Length of a window, in requests of the thread of all sizes.
 const WINDOW: u32 = 1024;
 /// Number of sizes that are counted, and kept if they are regular, each in one of the places of its
@@ -34,6 +39,10 @@ pub(super) const CHANGES_MIN: u8 = 32;
 pub(super) struct Regulars {
     /// Requests so far.
     requests: u32,
+    /// Request at which the core last had no memory.
+    missed_at: u32,
+    /// Number of such requests in a row that followed one another within a window.
+    misses: u8,
     /// Sizes in units; 0 where there is none.
     units: [u32; SIZES],
     sizes: [Regular; SIZES],
@@ -108,6 +117,14 @@ impl Regulars {
         self.units[index] = units(bytes);
         self.sizes[index] = Regular { since: now, ..Regular::default() };
         Some(index)
+    }
+
+    /// Notes that the core had no memory for a request, and returns whether the blocks should stay.
+    pub(super) fn note_miss(&mut self) -> bool {
+        let passed = self.requests.wrapping_sub(self.missed_at);
+        self.missed_at = self.requests;
+        self.misses = if passed < WINDOW { self.misses.saturating_add(1) } else { 0 };
+        self.misses >= MISSES_MIN
     }
 
     fn end_size(&mut self, index: usize, past: &mut Option<Box<Tally>>) {
