@@ -120,8 +120,9 @@ pub(crate) fn allocate_slow<T>(
     if let (true, Some(block_bytes), Requester::Context) = (list_is_empty, block_bytes, requester)
         && let Some(plain) = allocator.hit_plain(bytes, block_bytes)
     {
-        let address = blocks::hand_out_plain(context, &mut allocator, plain, bytes);
+        let (address, counted) = blocks::hand_out_plain(context, &mut allocator, plain, bytes);
         drop(allocator);
+        blocks::note_peak_of(thread, context, counted);
         return then(Ok(address));
     }
     let call = Call { requester, stream, stack: StackId::NONE };

@@ -307,21 +307,21 @@ pub(crate) fn hand_out(
 }
 
 /// Gives a plain block to the program, for a request of the context where there are no red zones.
+/// Returns its address, and what the core counts as allocated: call `note_peak_of` with it when
+/// the lock is released.
 #[inline(always)]
 pub(crate) fn hand_out_plain(
     context: &Context,
     allocator: &mut Allocator,
     plain: PlainHit,
     requested_bytes: u64,
-) -> u64 {
+) -> (u64, u64) {
     let PlainHit { block, address, bytes } = plain;
     if record::is_on() {
         note_plain_taken(context, allocator, plain, requested_bytes);
     }
     pagemap::occupy(address.0, Kind::Context, bytes, requested_bytes, block);
-    let counted = note_allocated(context, allocator);
-    note_peak_of(context, counted);
-    address.0
+    (address.0, note_allocated(context, allocator))
 }
 
 /// Records the block: recording began after the request had started.
@@ -386,33 +386,33 @@ pub(crate) fn hand_out_recorded(
     let requested_bytes = block.requested_bytes - config::zone_bytes();
     pagemap::occupy(address.0, kind, block.bytes, requested_bytes, block.block);
     let counted = note_allocated(context, allocator);
-    note_peak_of(context, counted);
+    if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
+        note_new_peak(context, counted);
+    }
     block.address.0
 }
 
 /// Updates the peak of the memory the program holds, after this thread's list gave a block. That
-/// memory is the core's count minus the contents of the thread caches. There can be a new peak only
-/// if the core's count exceeds the last one.
+/// memory is the core's count minus the contents of the thread caches.
 #[inline(always)]
 pub(crate) fn note_peak(thread: &Thread, context: &Context) {
-    let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
-    if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
-        note_peak_of_list(thread, context, counted);
+    note_peak_of(thread, context, context.core_allocated_bytes.load(Ordering::Relaxed));
+}
+
+/// Updates the peak where the core counts this much. There can be a new peak only if that exceeds
+/// the last one.
+#[inline(always)]
+pub(crate) fn note_peak_of(thread: &Thread, context: &Context, counted: u64) {
+    let peak = context.allocated_bytes_peak.load(Ordering::Relaxed);
+    if counted > peak {
+        note_possible_peak(thread, context, counted, peak);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn note_peak_of_list(thread: &Thread, context: &Context, counted: u64) {
-    if context.thread_cache.sample_is_due(thread, counted) {
-        note_new_peak(context, counted);
-    }
-}
-
-/// Updates the peak after the core gave a block.
-#[inline(always)]
-fn note_peak_of(context: &Context, counted: u64) {
-    if counted > context.allocated_bytes_peak.load(Ordering::Relaxed) {
+fn note_possible_peak(thread: &Thread, context: &Context, counted: u64, peak: u64) {
+    if context.thread_cache.sample_is_due(thread, counted, peak) {
         note_new_peak(context, counted);
     }
 }

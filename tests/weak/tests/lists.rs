@@ -250,6 +250,25 @@ fn regular_sizes_stay_after_misses_in_a_row() {
     assert!(!stays_after_miss(4096, true));
 }
 
+/// A hit after which the program cannot hold more than ever samples nothing. Others sample at
+/// first, then rarely, until the peak changes or this thread alone could have made a new one.
+#[test]
+fn samples_of_the_peak_become_rare() {
+    const MIB: u64 = 1 << 20;
+    // SAFETY: zeros are empty lists.
+    let mut cache: ThreadCache = unsafe { core::mem::zeroed() };
+    cache.begin();
+    let here = Thread::new(1);
+    let is_due = |counted, peak| cache.sample_is_due(&here, counted * MIB, peak * MIB);
+    assert!(!is_due(8, 8));
+    let due: Vec<u32> = (1..=10_000).filter(|_| is_due(10, 8)).collect();
+    assert_eq!(due[..64], Vec::from_iter(1..=64));
+    assert_eq!(due[64..69], [65, 129, 257, 513, 1025]);
+    assert!(due[69..].iter().zip(&due[68..]).all(|(next, last)| next - last == 511));
+    assert!(is_due(11, 8) && !is_due(11, 8));
+    assert!(is_due(11, 9));
+}
+
 /// The total that threads keep is bounded. An emptied size may be kept again. A size that is no
 /// longer requested is dropped, and unused blocks are taken out.
 #[test]
