@@ -340,6 +340,7 @@ impl Allocator {
         (row.first, row.last) = (first.first, second.last);
         row.allocated_count = first.allocated_count + second.allocated_count;
         row.private_count = first.private_count + second.private_count;
+        row.exported_count = first.exported_count + second.exported_count;
         self.segment_at.remove(&second.base);
         self.segment_at.insert(first.base, stays);
     }
@@ -367,15 +368,17 @@ impl Allocator {
             }
             (Some(previous), Some(next)) => {
                 let right = SegmentId(self.segments.insert(row));
-                let (allocated_count, private_count) = self.rename_from(next, right);
+                let counts = self.rename_from(next, right);
                 self.begin_segment_with(right, next);
                 self.segment_at.insert(block.end(), right);
                 let row = self.segments.at_mut(right.0);
-                (row.allocated_count, row.private_count) = (allocated_count, private_count);
+                [row.allocated_count, row.private_count, row.exported_count] = counts;
                 self.end_segment_with(id, previous);
                 let row = self.segments.at_mut(id.0);
+                let [allocated_count, private_count, exported_count] = counts;
                 row.allocated_count -= allocated_count;
                 row.private_count -= private_count;
+                row.exported_count -= exported_count;
             }
         }
     }
@@ -398,19 +401,20 @@ impl Allocator {
         (row.first, row.base) = (first, base);
     }
 
-    /// Assigns the block and all after it to this segment. Returns how many are allocated, and how
-    /// many belong to a private pool.
-    fn rename_from(&mut self, first: BlockId, segment: SegmentId) -> (u32, u32) {
-        let (mut allocated_count, mut private_count) = (0, 0);
+    /// Assigns the block and all after it to this segment. Returns how many are allocated, how many
+    /// belong to a private pool, and how many were exported.
+    fn rename_from(&mut self, first: BlockId, segment: SegmentId) -> [u32; 3] {
+        let mut counts = [0; 3];
         let mut next = Some(first);
         while let Some(id) = next {
             let block = self.blocks.at_mut(id.0);
             block.segment = segment;
-            allocated_count += u32::from(block.state == State::Allocated);
-            private_count += u32::from(block.private.is_some());
+            counts[0] += u32::from(block.state == State::Allocated);
+            counts[1] += u32::from(block.private.is_some());
+            counts[2] += u32::from(block.exported);
             next = block.next;
         }
-        (allocated_count, private_count)
+        counts
     }
 
     /// Returns by how much this many bytes more would exceed the limit.

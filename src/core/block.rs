@@ -173,7 +173,7 @@ impl Block {
 
     /// Returns whether every request may take the block.
     pub(crate) fn is_free_everywhere(&self) -> bool {
-        self.state == State::Free && self.private.is_none()
+        self.state == State::Free && self.private.is_none() && !self.exported
     }
 
     /// Returns the tag, if the block waits for work.

@@ -1,11 +1,12 @@
-//! Blocks that other processes may have mapped (legacy CUDA IPC).
+//! Blocks that other processes may have mapped (legacy CUDA IPC), or other hardware (dma-bufs).
 //!
 //! Note [Exported blocks]. The exporter cannot know when the importers have closed it. So a block
 //! that was exported is never handed out again: once freed, it is *retired*, neither allocated nor
 //! free, in no index and merged with nothing. When its segment has nothing left but retired and
 //! free blocks, the segment leaves the allocator at once, and is released by the driver's own free:
 //! the driver keeps the memory for processes that have it mapped. A block that is a whole segment
-//! leaves with its free, as it would on the plain driver.
+//! leaves with its free, as it would on the plain driver. In an arena, a retired block keeps its
+//! memory: an arena does not grow after the first export, so no more than it has by then.
 //!
 //! A handle names a segment, and only the library's own importer finds a block inside one. So from
 //! the first export on each large request gets a separate, uncut segment: a block exported later
@@ -15,18 +16,17 @@
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::block::{Block, State};
+use crate::block::State;
 use crate::policy::{is_small, own_segment_bytes};
 use crate::request::{Request, Stage};
 use crate::rules::{Rule, rule_holds};
 use crate::types::{BlockId, Segment, SegmentId};
 
 impl Allocator {
-    /// Records that another process may map this allocated block from now on. One call is enough.
+    /// Records that others may map this allocated block from now on. One call is enough.
     pub fn export(&mut self, id: BlockId) {
         let block = self.blocks.at_mut(id.0);
         assert!(block.state == State::Allocated, "{id:?} is exported but not allocated");
-        assert!(!block.expandable, "{id:?} is exported out of an arena, which no driver does");
         if !block.exported {
             block.exported = true;
             self.segments.at_mut(block.segment.0).exported_count += 1;
@@ -70,7 +70,10 @@ impl Allocator {
     pub(crate) fn note_leaving(&mut self, id: SegmentId) {
         let segment = self.segments.at(id.0);
         let private = segment.private.is_some();
-        let may_leave = segment.exported_count > 0 && segment.allocated_count == 0 && !private;
+        let may_leave = segment.exported_count > 0
+            && segment.allocated_count == 0
+            && !private
+            && !segment.expandable;
         if may_leave && !self.leaving.contains(&id) {
             self.leaving.push(id);
         }
@@ -103,6 +106,6 @@ impl Allocator {
             return false;
         }
         let mut blocks = self.blocks_from(segment.first).map(|id| self.blocks.at(id.0));
-        blocks.all(Block::is_free_everywhere)
+        blocks.all(|block| block.state == State::Free && block.private.is_none())
     }
 }

@@ -97,7 +97,7 @@ impl Allocator {
 
 pub(crate) fn is_idle(block: &Block, mark: IdleEpoch) -> bool {
     let since = block.freed_at < mark.0 || !rule_holds(Rule::IdleSinceMark);
-    block.is_free_everywhere() && !block.exported && since
+    block.is_free_everywhere() && since
 }
 
 /// Returns the idle part of a block in an arena: all of it, or the part that was free before the
@@ -106,6 +106,6 @@ fn idle_part(block: &Block, mark: IdleEpoch) -> Option<IdleSpan> {
     if is_idle(block, mark) {
         return Some(IdleSpan { begin: block.address, end: block.end(), freed_at: block.freed_at });
     }
-    let is_free = block.is_free_everywhere() && !block.exported;
+    let is_free = block.is_free_everywhere();
     block.idle_span.filter(|idle_span| is_free && idle_span.freed_at < mark.0)
 }

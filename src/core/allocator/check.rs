@@ -94,7 +94,7 @@ impl Allocator {
         assert!(allocated_count == segment.allocated_count, "I8: {id:?} has {allocated_count}");
         assert!(exported_count == segment.exported_count, "I13: {id:?} has {exported_count}");
         assert!(private_count == segment.private_count, "I19: {id:?} has {private_count}");
-        let leaves = exported_count > 0 && allocated_count == 0 && !waits;
+        let leaves = exported_count > 0 && allocated_count == 0 && !waits && !segment.expandable;
         assert!(!leaves || self.leaving.contains(&id), "I14: {id:?} is not listed: {segment:?}");
     }
 

@@ -66,7 +66,7 @@ impl Allocator {
         let whole =
             plain.map(|(_, segment)| (segment.first, segment.bytes)).filter(|(first, _)| {
                 let first = self.blocks.at(first.0);
-                first.is_free_everywhere() && !first.is_split() && !first.exported
+                first.is_free_everywhere() && !first.is_split()
             });
         whole.chain(self.unmappable()).collect()
     }

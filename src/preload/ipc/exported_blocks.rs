@@ -45,12 +45,9 @@ pub(crate) fn mark(block: &LiveBlock) -> bool {
     same
 }
 
-/// Marks the blocks that a dma-buf of this range shows to other hardware. Memory in an arena cannot
-/// be retired, and is reused.
+/// Marks the blocks that a dma-buf of this range shows to other hardware.
 pub(crate) fn mark_range(extent: &'static Extent, address: u64, bytes: usize) {
-    if !extent.is_expandable() {
-        touched(extent, address, bytes).for_each(|block| _ = mark(&block)); // `false` if it was freed meanwhile
-    }
+    touched(extent, address, bytes).for_each(|block| _ = mark(&block)); // `false` if it was freed meanwhile
 }
 
 /// Returns the program's blocks in a range that begins in this segment, in order.

@@ -90,7 +90,7 @@ const GAPS_OF_PROMISED: [(&str, &str); 12] = {
 };
 
 /// Hazards that expandable segments do not cover.
-const GAPS_OF_EXPANDABLE: [(&str, &str); 14] = {
+const GAPS_OF_EXPANDABLE: [(&str, &str); 13] = {
     const WHY: &str = "memory in an arena cannot be exported";
     const SERVED: &str = "an arena coalesces the memory, available in stream order after the frees";
     [
@@ -99,7 +99,6 @@ const GAPS_OF_EXPANDABLE: [(&str, &str); 14] = {
         ("close_of_what_is_not_open", WHY),
         ("opens_beside_references", WHY),
         ("exported_block_is_not_reused", WHY),
-        ("block_behind_a_dma_buf_is_not_reused", "memory in an arena cannot be retired"),
         (
             "dma_buf_of_a_block_widened_to_pages",
             "the simulation exports no range over several mappings",

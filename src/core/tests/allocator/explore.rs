@@ -116,7 +116,7 @@ impl Explorer {
         for place in 0..self.live.len() {
             operations.extend(hows.map(|how| Operation::Free { place, how }));
             let block = self.live[place];
-            if !self.exported.contains(&block) && self.world.may_export(block) {
+            if !self.exported.contains(&block) {
                 operations.push(Operation::Export { place });
             }
         }

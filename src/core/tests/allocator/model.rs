@@ -462,6 +462,13 @@ impl Model {
         for used in live.chain(self.waiting.iter().map(|waiting| &waiting.bytes)) {
             assert!(!overlap(used, &bytes), "{mapping:x?} goes with {used:x?} in it");
         }
+        assert!(!self.is_retired(mapping), "{mapping:x?} goes while others see it");
+    }
+
+    /// Returns whether others may see a part of this memory, which the program has freed.
+    pub fn is_retired(&self, mapping: &Mapping) -> bool {
+        let bytes = mapping.base.0..mapping.end().0;
+        self.retired.iter().any(|retired| overlap(retired, &bytes))
     }
 
     pub fn retired_bytes(&self) -> u64 {

@@ -94,9 +94,7 @@ impl Program {
             // served.
             16 if self.exports && self.random.below(4) == 0 && !self.live.is_empty() => {
                 let place = self.random.below(self.live.len() as u64) as usize;
-                if self.world.may_export(self.live[place]) {
-                    self.world.export(self.live[place]);
-                }
+                self.world.export(self.live[place]);
             }
             16 => self.finish_one(),
             17 if self.mark.is_none() => self.mark = Some(self.world.mark()),

@@ -93,7 +93,8 @@ fn runs(
     let segments = allocator.segments().filter(|segment| arena.contains(&segment.base.0));
     let blocks = segments.flat_map(|segment| allocator.blocks(segment.id));
     let blocks = blocks.map(|block| {
-        let is_free = block.state == BlockState::Free(ReuseCondition::Everywhere);
+        let is_free =
+            block.state == BlockState::Free(ReuseCondition::Everywhere) && !block.exported;
         let serves = is_free && block.private.is_none() && !alone;
         (block.address.0..block.address.0 + block.bytes, serves)
     });
