@@ -1,5 +1,6 @@
 //! A segment's addresses, and where the slots of its blocks lie.
 
+use core::mem::offset_of;
 use core::ptr::null_mut;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
@@ -10,11 +11,10 @@ use crate::pagemap::residence::{self, Page};
 use crate::state::contexts::Context;
 use crate::state::slot::{GRANULE_BYTES, Slot};
 
-/// A segment's addresses. What a free reads is in the first cache line.
+/// A segment's addresses. Each free of any thread reads the first cache line, so nothing that is
+/// written in a pair of calls is there.
 #[repr(C, align(64))]
 pub(crate) struct Extent {
-    /// The first region. Large segments have one block, which begins there.
-    first: Region,
     base: AtomicU64,
     context: AtomicPtr<Context>,
     slots_count: usize,
@@ -30,7 +30,11 @@ pub(crate) struct Extent {
     others: *const Region,
     /// The extent made before this one.
     _older: *const Extent,
+    /// The first region. Large segments have one block, which begins there.
+    first: Region,
 }
+
+const _: () = assert!(offset_of!(Extent, first) == 64);
 
 // SAFETY: `slots` points to a mapping that is never unmapped and holds only atomics.
 unsafe impl Sync for Extent {}
@@ -275,9 +279,9 @@ impl Spare {
             expandable: AtomicBool::new(false),
             slots,
             slots_count,
-            first: Region::default(),
             others: others.as_ptr().wrapping_sub(1),
             _older: EVER.load(Ordering::Relaxed).cast_const(),
+            first: Region::default(),
         }));
         EVER.store((extent as *const Extent).cast_mut(), Ordering::Relaxed);
         Some(extent)
