@@ -86,6 +86,9 @@ macro_rules! captures {
             CaptureEdgesAreAdded = "capture_edges_are_added",
             /// What is known of a stream is forgotten when its terminals move elsewhere.
             CaptureReachAdvances = "capture_reach_advances",
+            /// A request looks at the graph of its capture before it chooses the pool: another one
+            /// serves if the graph cannot be seen whole.
+            PoolAfterLook = "pool_after_look",
             /// Nothing is reused in a capture that the library does not see whole.
             CaptureOpaqueWaits = "capture_opaque_waits",
             /// A stream whose green context is gone no longer captures.

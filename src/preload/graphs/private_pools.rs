@@ -310,8 +310,9 @@ fn part_of_cache(
 /// by now.
 fn pool_by_now(capture: &OpenCapture, work: &mut Work, context: &'static Context) -> PrivatePool {
     // First: it may turn out that the graph cannot be seen whole, and then another pool serves.
+    let early = (!rule_holds(Rule::PoolAfterLook)).then(|| capture.pool(work, context));
     find_free(work);
-    capture.pool(work, context)
+    early.unwrap_or_else(|| capture.pool(work, context))
 }
 
 /// Returns to the pools the blocks that the graph orders by now.

@@ -199,6 +199,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::CaptureReuseIsMarked,
     Rule::CaptureEdgesAreAdded,
     Rule::CaptureReachAdvances,
+    Rule::PoolAfterLook,
     Rule::CaptureOpaqueWaits,
     Rule::LimitClaimsFirst,
     Rule::IdleSinceMark,

@@ -280,6 +280,14 @@ fn edited_captures_reuse_no_memory() {
 }
 
 #[test]
+fn stream_that_joins_unseen_gets_no_memory_used_before() {
+    everywhere("joined_unseen_beside_a_free", "ok");
+    let broken = program("joined_unseen_beside_a_free", "thread-local");
+    let ran = broken.env("CACHEALLOC_BREAK", Rule::PoolAfterLook.name()).output();
+    assert!(!problems(&ran).is_empty() || ran.stdout.contains("FAIL"), "{ran:#?}");
+}
+
+#[test]
 fn early_start_does_not_use_memory_just_freed() {
     everywhere("early", "again: true, right: true");
 }

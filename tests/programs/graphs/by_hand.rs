@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cachealloc_tests::driver::{Driver, Outcome, Stream, check};
 
-use crate::{LARGE, LATE, Verdict, code, fill, holds};
+use crate::{BYTES, LARGE, LATE, Verdict, code, fill, holds, joins};
 
 /// The program adds nodes by hand: after that, the capture reuses no memory.
 pub fn edited(d: &Driver, mode: u32) -> Verdict {
@@ -47,6 +47,47 @@ pub fn set_back(d: &Driver, mode: u32) -> Verdict {
         }
     }
     Ok(if first == again { "again" } else { "not again" }.into())
+}
+
+/// A stream joins past the library, from an event older than the frees: the block that was found
+/// free before, and serves no request yet, is not ordered before the stream's work. Another freed
+/// block waits.
+pub fn joined_unseen_beside_a_free(d: &Driver, mode: u32) -> Verdict {
+    joins_unseen(d, mode, |again| d.free(again))
+}
+
+fn joins_unseen(d: &Driver, mode: u32, meanwhile: impl FnOnce(u64) -> Outcome) -> Verdict {
+    let (stream, late, early) = (d.stream()?, d.stream()?, d.event()?);
+    d.begin_capture(stream, mode)?;
+    d.record(early, stream)?;
+    let freed = [d.alloc(LARGE)?, d.alloc(LARGE)?];
+    for block in freed {
+        d.launch("late_fill", stream, &[block, BYTES as u64, 1, LATE])?;
+    }
+    freed.into_iter().try_for_each(|block| d.free(block))?;
+    let again = d.alloc(LARGE)?;
+    fill(d, stream, again, 2)?;
+    meanwhile(again)?;
+    waits_unseen(d, late, early)?;
+    let last = d.alloc(LARGE)?;
+    fill(d, late, last, 3)?;
+    joins(d, stream, late)?;
+    let executable = d.instantiate(d.end_capture(stream)?)?;
+    d.launch_graph(executable, stream)?;
+    let good = holds(d, last, 3)?;
+    Ok(if good { "ok" } else { "FAIL, wrong contents" }.into())
+}
+
+/// Lets a stream wait through a table of the simulated driver, whose functions bypass every hook.
+fn waits_unseen(d: &Driver, stream: Stream, event: u64) -> Outcome {
+    const TABLE: [u8; 16] = [10; 16];
+    let mut table: u64 = 0;
+    // SAFETY: the table's second word is `cuStreamWaitEvent`, which takes these arguments.
+    check(unsafe {
+        check((d.functions.cuGetExportTable)(&mut table, TABLE.as_ptr().cast()))?;
+        let entries = table as *const unsafe extern "C" fn(Stream, u64, u32) -> i32;
+        (*entries.add(1))(stream, event, 0)
+    })
 }
 
 /// Adds a node that is on no stream.

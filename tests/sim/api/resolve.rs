@@ -1,5 +1,7 @@
 //! Look-up of functions, and the calls that are allowed before initialization.
 
+use std::sync::LazyLock;
+
 use super::pointers::{In, Out, text};
 use crate::abi::{CODE_NAMES, Code, Outcome};
 use crate::call::Call;
@@ -31,11 +33,15 @@ driver! {
         Ok(())
     }
 
-    // Returns a table without functions for every ID.
+    // Returns a table with one function for one ID, and a table without any for every other.
     fn cuGetExportTable: (table: Out<u64>, id: In<[u8; 16]>) |call| {
-        static TABLE: [usize; 1] = [size_of::<usize>()];
-        id.get()?;
-        table.put(TABLE.as_ptr() as u64)
+        static EMPTY: [usize; 1] = [size_of::<usize>()];
+        static WAIT: LazyLock<[usize; 2]> = LazyLock::new(|| {
+            let wait = FUNCTIONS.iter().find(|function| function.symbol == "cuStreamWaitEvent");
+            [size_of::<[usize; 2]>(), wait.expect("the driver has it").address.0 as usize]
+        });
+        let entries = if id.get()? == WAIT_TABLE { &WAIT[..] } else { &EMPTY[..] };
+        table.put(entries.as_ptr() as u64)
     }
 
     fn cuGetErrorName: (code: i32, name: Out<u64>) |call| {
@@ -46,6 +52,9 @@ driver! {
         name_of(code, name)
     }
 }
+
+/// A table through which a program calls `cuStreamWaitEvent` past every hook.
+const WAIT_TABLE: [u8; 16] = [10; 16];
 
 /// Results of `cuGetProcAddress_v2` besides the pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
