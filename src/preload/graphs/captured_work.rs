@@ -90,14 +90,19 @@ impl Work {
             || self.reuse.has_reused()
     }
 
+    /// Notes that nothing is reused from now on, if an unknown function may have changed the graph
+    /// in any way, or if an option forbids it.
+    pub(crate) fn note_unseen(&mut self) {
+        if !LEDGER.elision.is_allowed() || !config::get().reuse_in_captures {
+            self.reuse.becomes_opaque();
+        }
+    }
+
     /// Runs `body` on the current graph of the capture, and then adds the edges that its results
     /// depend on. Returns `None` if part of the graph cannot be seen; then nothing is reused from
     /// now on. Memory that was reused before stays ordered.
     pub(crate) fn look<T>(&mut self, body: impl FnOnce(&mut Look) -> T) -> Option<T> {
-        // An unknown function may have changed it in any way.
-        if !LEDGER.elision.is_allowed() || !config::get().reuse_in_captures {
-            self.reuse.becomes_opaque();
-        }
+        self.note_unseen();
         if self.reuse.is_opaque() && !self.reuse.has_reused() {
             return None;
         }

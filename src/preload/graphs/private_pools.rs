@@ -318,7 +318,8 @@ fn pool_by_now(capture: &OpenCapture, work: &mut Work, context: &'static Context
 /// Returns to the pools the blocks that the graph orders by now.
 fn find_free(work: &mut Work) {
     if work.reuse.waiting_count() == 0 {
-        return;
+        // Blocks found before have not been handed out yet.
+        return work.note_unseen();
     }
     let Some(ready) = work.look(|look| look.ready(crate::driver::graphs::edges_into)) else {
         return;

@@ -281,6 +281,7 @@ fn edited_captures_reuse_no_memory() {
 
 #[test]
 fn stream_that_joins_unseen_gets_no_memory_used_before() {
+    everywhere("joined_unseen", "ok");
     everywhere("joined_unseen_beside_a_free", "ok");
     let broken = program("joined_unseen_beside_a_free", "thread-local");
     let ran = broken.env("CACHEALLOC_BREAK", Rule::PoolAfterLook.name()).output();

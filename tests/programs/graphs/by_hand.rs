@@ -50,8 +50,12 @@ pub fn set_back(d: &Driver, mode: u32) -> Verdict {
 }
 
 /// A stream joins past the library, from an event older than the frees: the block that was found
-/// free before, and serves no request yet, is not ordered before the stream's work. Another freed
-/// block waits.
+/// free before, and serves no request yet, is not ordered before the stream's work.
+pub fn joined_unseen(d: &Driver, mode: u32) -> Verdict {
+    joins_unseen(d, mode, |_| Ok(()))
+}
+
+/// The same, while another freed block waits.
 pub fn joined_unseen_beside_a_free(d: &Driver, mode: u32) -> Verdict {
     joins_unseen(d, mode, |again| d.free(again))
 }

@@ -61,6 +61,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("late_join", late_join),
     ("late_join_of_an_edited", late_join_of_an_edited),
     ("set_back", set_back),
+    ("joined_unseen", joined_unseen),
     ("joined_unseen_beside_a_free", joined_unseen_beside_a_free),
     ("outlives", outlives),
     ("freed_later", freed_later),
