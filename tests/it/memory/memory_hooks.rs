@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use cachealloc_core::rules::Rule;
 use cachealloc_tests::{Ran, Run, compile_library, driver_folder};
 
+use crate::ordering::hazards::problems;
+
 fn hooked(what: &str) -> Run {
     what.split(' ').fold(Run::c("memory_hooks.c"), Run::arg)
 }
@@ -202,6 +204,30 @@ fn allocations_in_callbacks_are_served() {
 #[test]
 fn callbacks_may_wait_for_others() {
     hears("waiting", "done");
+}
+
+/// In every kind of capture, global (0), of its thread (1) and relaxed (2). The cache has a segment
+/// of which a part is free.
+#[test]
+fn callbacks_may_do_so_in_a_capture() {
+    let run = |what: &str, capture: &str, mode: &str| {
+        let conf = "strategy:pre_allocate,initial_gpu_memory_in_mb:64,log:quiet,free_mode";
+        let run = Run::c("hooks_in_capture.c").arg(what).arg(capture);
+        let ran = run.conf(&format!("{conf}:{mode}")).env("SIM_MEMORY_MB", "190").output().ok();
+        assert_eq!((&*ran.stderr, problems(&ran)), ("", vec![]), "{what}, {capture}, {mode}");
+        ran.stdout
+    };
+    for mode in ["ordered", "strict", "relaxed"] {
+        for capture in ["0", "1", "2"] {
+            assert_eq!(run("works", capture, mode), "answer 0, 0 refused\n");
+            assert_eq!(run("ends", capture, mode), "answer 0, 0 refused\n");
+        }
+        // The callback takes the memory. In a relaxed capture, a part of the cache serves at last:
+        // the program sees no error, and none is counted.
+        for (capture, said) in [("0", "2, 1"), ("1", "2, 1"), ("2", "0, 0")] {
+            assert_eq!(run("takes", capture, mode), format!("answer {said} refused\n"));
+        }
+    }
 }
 
 /// The event for which a block waits is not reused while a callback runs.
