@@ -153,8 +153,6 @@ impl Actor<'_> {
                 let shape = deep_copy((1, dst, self.rows_before(3)), (2, src, 0), bytes);
                 call!(driver, cuMemcpy3DAsync(shape.as_ptr().cast(), stream.handle))
             }
-            // Measured: the legacy stream does not accept this call.
-            8 if stream.handle <= LEGACY => return None,
             8 => self.batch(dst, src, size, stream.handle),
             _ => call!(driver, cuMemcpyDtoH(dst, src, size)),
         };
@@ -171,8 +169,12 @@ impl Actor<'_> {
         if self.driver().races().is_some() { rows } else { 0 }
     }
 
-    /// Makes one copy as a batch of one.
+    /// Makes one copy as a batch of one. On the legacy stream, which does not accept batches
+    /// (measured), it is a plain copy: later lines may rely on its order.
     pub fn batch(&self, dst: u64, src: u64, bytes: usize, stream: u64) -> Outcome {
+        if stream <= LEGACY {
+            return self.driver().copy(dst, src, bytes, stream);
+        }
         // CUmemcpyAttributes: in stream order.
         let attributes = [1_u32, 0, 0, 0, 0, 0];
         let (first, mut failed) = (0_usize, 0_usize);
@@ -251,8 +253,6 @@ impl Actor<'_> {
                 let shape = flat_copy((2, dst, 0), (1, src, self.rows_before(5)), bytes);
                 call!(driver, cuMemcpy2DAsync(shape.as_ptr().cast(), stream.handle))
             }
-            // Measured: the legacy stream does not accept this call.
-            4 if stream.handle <= LEGACY => return None,
             4 => self.batch(dst, src, size, stream.handle),
             5 => {
                 // A single word does not fill the part.

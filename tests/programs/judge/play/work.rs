@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use cachealloc_tests::driver::{LEGACY, Outcome};
+use cachealloc_tests::driver::Outcome;
 
 use super::kernels::{BY_LIST, COOPERATIVE, Kernel, launch};
 use super::slots::{Block, BlockKind, Stream, lock};
@@ -151,8 +151,6 @@ impl Actor<'_> {
             2 => call!(driver, cuMemcpy2DAsync(flat, s)),
             3 => call!(driver, cuMemcpyDtoDAsync(dst, src, size, s)),
             4 => call!(driver, cuMemcpy3DAsync(deep, s)),
-            // Measured: the legacy stream does not accept this call.
-            5 if s <= LEGACY => return None,
             5 => self.batch(dst, src, size, s),
             6 => call!(driver, cuMemcpyPeerAsync(dst, there, src, here, size, s)),
             7 => call!(driver, cuMemcpy3DPeerAsync(deep, s)),
