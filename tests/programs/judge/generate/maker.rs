@@ -26,6 +26,8 @@ pub struct Maker {
     pub phase: usize,
     /// Bytes freed in stream order since the host last waited for all streams.
     pub pending_bytes: u64,
+    /// Whether a stream-ordered request may have taken some of that memory since.
+    pub takes_pending: bool,
     pub flags_used: u64,
     /// Preferences of this program, as bits.
     taste: u64,
@@ -64,6 +66,7 @@ impl Maker {
             phase_bytes: 0,
             phase: 0,
             pending_bytes: 0,
+            takes_pending: false,
             flags_used: 0,
             taste,
             beyond: false,

@@ -97,8 +97,12 @@ impl Maker {
         if !self.may_wait() {
             return;
         }
-        let just_fits = room + 1..=self.memory_mb * MIB;
-        if just_fits.contains(&(held_bytes + self.pending_bytes + bytes)) {
+        let (just_fits, wanted) =
+            (room + 1..=self.memory_mb * MIB, held_bytes + self.pending_bytes + bytes);
+        // A stream-ordered request may take memory that was freed before, complete or not, or other
+        // memory. What it leaves to other requests is the driver's choice.
+        let is_chance = self.takes_pending && op != Op::AllocAsync && wanted > room;
+        if just_fits.contains(&wanted) || is_chance {
             return self.device_wait();
         }
         if held_bytes + bytes <= room {
