@@ -236,6 +236,34 @@ fn an_answer_without_a_wait_is_chance() {
     outcome.clean();
 }
 
+/// A program cannot know whether it gets recycled memory, so its request for memory does not make a
+/// wait for the stream wait for a record behind a barrier of the context.
+#[test]
+fn a_request_makes_no_record_known() {
+    let outcome = child("a_request_makes_no_record_known", &[("SIM_ONLY_WAITS_TELL", "1")], |d| {
+        let (s, t, barrier) = (d.stream().unwrap(), d.stream().unwrap(), d.event().unwrap());
+        let mut untimed = 0;
+        // SAFETY: a local for the result; 2 is an event without timing.
+        check(unsafe { (d.functions.cuEventCreate)(&mut untimed, 2) }).unwrap();
+        let recycled = d.alloc_async(4096, s).unwrap();
+        d.free_async(recycled, s).unwrap();
+        d.launch("delay", t, &[5 * MS]).unwrap();
+        d.record(barrier, t).unwrap();
+        d.context_waits(barrier).unwrap();
+        d.record(untimed, s).unwrap();
+        let again = d.alloc_async(4096, s).unwrap();
+        assert_eq!(again, recycled);
+        d.synchronize_stream(s).unwrap();
+        assert_eq!(d.query_event(untimed), Err(600));
+        // Work comes after the record, too.
+        d.launch("late_fill", s, &[again, 4096, 1, 0]).unwrap();
+        d.synchronize_stream(s).unwrap();
+        d.query_event(untimed).unwrap();
+        assert_eq!(d.answered_by_chance(), Some(false));
+    });
+    outcome.clean();
+}
+
 /// Work that one thread has waited for is past for all threads.
 #[test]
 fn record_after_a_wait_of_another_is_complete() {

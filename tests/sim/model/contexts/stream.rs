@@ -4,11 +4,13 @@
 //! earlier work, the context's barrier, and the legacy stream, which every blocking stream waits
 //! for and which waits for every blocking stream.
 
+use std::sync::Arc;
+
 use crate::abi::{Code, Handle, Outcome};
 use crate::model::graphs::capture::Member;
 use crate::model::races::clock::{ChainSet, Clock};
 use crate::model::work::op::{Deps, OpRef, Work};
-use crate::model::world::World;
+use crate::model::world::{World, config};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamKind {
@@ -39,6 +41,27 @@ pub struct Stream {
     pub capture: Option<Member>,
     /// Whether its green context is gone: then it can only be destroyed.
     pub detached: bool,
+}
+
+impl Stream {
+    /// Returns the operations that a request for recycled memory comes after. With
+    /// `SIM_ONLY_WAITS_TELL` it does not make a wait for the stream wait for records of events.
+    pub fn before_request(&self) -> &[OpRef] {
+        if self.requests_tell() { &self.tail } else { &self.over }
+    }
+
+    /// Returns the last operations that a request does not come after.
+    fn beside_request(&self) -> Vec<OpRef> {
+        let others = |op: &&OpRef| self.over.iter().all(|known| !Arc::ptr_eq(known, op));
+        let beside = self.tail.iter().filter(|_| !self.requests_tell());
+        beside.filter(others).cloned().collect()
+    }
+
+    /// A wait for the legacy stream waits for all that a request there comes after, except for
+    /// frees.
+    fn requests_tell(&self) -> bool {
+        self.kind == StreamKind::Legacy || !config().only_waits_tell
+    }
 }
 
 impl World {
@@ -225,6 +248,7 @@ impl World {
         let stream = self.streams.get(handle)?;
         let (place, chains) = ((stream.ctx, stream.id), stream.chains.clone());
         let kernel = matches!(work, Work::Kernel(_));
+        let request = matches!(work, Work::Birth { .. });
         // Measured: a wait for the legacy stream does not wait for a free on it.
         let counts = match work {
             Work::Record => false,
@@ -233,9 +257,10 @@ impl World {
         };
         let op = self.submit_op(work, place, chains, deps, at);
         let stream = self.streams.get_mut(handle)?;
-        stream.tail = vec![op.clone()];
+        let beside = if request { stream.beside_request() } else { Vec::new() };
+        stream.tail = [vec![op.clone()], beside].concat();
         if counts {
-            stream.over = stream.tail.clone();
+            stream.over = vec![op.clone()];
         }
         stream.last_kernel = kernel.then(|| op.clone());
         Ok(op)

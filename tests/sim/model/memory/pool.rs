@@ -216,7 +216,7 @@ impl World {
         let mut own = Deps { later_than, ..Deps::default() };
         own.clock.join(&self.host.clock);
         own.clock.join(&state.clock);
-        state.tail.iter().for_each(|op| own.after(op));
+        state.before_request().iter().for_each(|op| own.after(op));
         Ok(own)
     }
 
