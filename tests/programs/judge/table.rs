@@ -53,6 +53,7 @@ const MENDS: &[(&str, &str)] = &[
     ("a graph uploaded at its instantiation", "upload_makes_room"),
     ("a kernel loaded in a capture", "unchanged_capture_retries"),
     ("freed memory that a node references", "held_leaves_with_capture"),
+    ("memory of a graph whose end another thread notices", "reap_in_progress_is_awaited"),
     ("a stream that must wait for its own barrier", "streams_wait_for_themselves"),
     ("a stream that must wait for the newest barrier", "streams_wait_for_the_newest"),
 ];

@@ -140,4 +140,28 @@ impl Maker {
         self.say(Op::GraphDestroy, &[GRAPH]);
         self.say(Op::StreamDestroy, &[STREAM]);
     }
+
+    /// Frees a block in the capture that uses it, destroys the graph, which is never launched, and
+    /// requests the memory at once: on the plain driver it has been free since its free. Under the
+    /// library, another thread may be learning of the graph's end.
+    pub fn freed_in_its_capture(&mut self) {
+        const BLOCK: u64 = FIRST + 10;
+        let (bytes, most, exec) = (self.share(60), self.share(85), 120);
+        self.thread = 0;
+        self.say(Op::StreamCreate, &[STREAM, 1, 0]);
+        self.say(Op::CaptureBegin, &[STREAM, RELAXED]);
+        self.say(Op::Alloc, &[BLOCK, bytes]);
+        let value = self.value();
+        self.say(Op::Fill, &[BLOCK, STREAM, value, 0, 0]);
+        self.say(Op::Free, &[BLOCK]);
+        self.say(Op::CaptureEnd, &[STREAM, GRAPH]);
+        if self.dice.chance(50) {
+            self.say(Op::Instantiate, &[exec, GRAPH]);
+            self.say(Op::ExecDestroy, &[exec]);
+        }
+        self.say(Op::GraphDestroy, &[GRAPH]);
+        self.say(Op::Alloc, &[BLOCK, most]);
+        self.say(Op::Free, &[BLOCK]);
+        self.say(Op::StreamDestroy, &[STREAM]);
+    }
 }
