@@ -75,7 +75,8 @@ impl Maker {
             return;
         }
         self.say(Op::CtxSync, &[]);
-        (self.pending_bytes, self.takes_pending) = (0, false);
+        self.pending_bytes = 0;
+        (self.takes_pending, self.sees_pending) = (false, false);
         let ctx = self.ctx_id(self.ctx());
         self.model.order.waited_for_context(ctx);
     }

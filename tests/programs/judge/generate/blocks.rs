@@ -36,7 +36,6 @@ impl Maker {
         }
         let ctx = self.ctx_id(self.ctx());
         let (mut touched, mut kind) = (Clock::default(), Kind::Plain);
-        self.takes_pending |= op == Op::AllocAsync && self.pending_bytes > 0;
         match op {
             Op::AllocAsync => {
                 let stream = self.any_stream();

@@ -28,6 +28,8 @@ pub struct Maker {
     pub pending_bytes: u64,
     /// Whether a stream-ordered request may have taken some of that memory since.
     pub takes_pending: bool,
+    /// Whether a wait for a part of the work may have given some of it to the device since.
+    pub sees_pending: bool,
     pub flags_used: u64,
     /// Preferences of this program, as bits.
     taste: u64,
@@ -67,6 +69,7 @@ impl Maker {
             phase: 0,
             pending_bytes: 0,
             takes_pending: false,
+            sees_pending: false,
             flags_used: 0,
             taste,
             beyond: false,
@@ -78,6 +81,9 @@ impl Maker {
     }
 
     pub fn say(&mut self, op: Op, args: &[u64]) {
+        let pending = self.pending_bytes > 0;
+        self.takes_pending |= pending && op == Op::AllocAsync;
+        self.sees_pending |= pending && matches!(op, Op::StreamSync | Op::EventSync);
         self.lines.push(Line { thread: self.thread, op, args: args.to_vec() });
     }
 

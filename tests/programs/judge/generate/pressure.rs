@@ -100,8 +100,10 @@ impl Maker {
         let (just_fits, wanted) =
             (room + 1..=self.memory_mb * MIB, held_bytes + self.pending_bytes + bytes);
         // A stream-ordered request may take memory that was freed before, complete or not, or other
-        // memory. What it leaves to other requests is the driver's choice.
-        let is_chance = self.takes_pending && op != Op::AllocAsync && wanted > room;
+        // memory: what it leaves to other requests is the driver's choice. What the device gets in
+        // a wait for a part of the work depends on time.
+        let is_chance = self.sees_pending || self.takes_pending && op != Op::AllocAsync;
+        let is_chance = is_chance && wanted > room;
         if just_fits.contains(&wanted) || is_chance {
             return self.device_wait();
         }
