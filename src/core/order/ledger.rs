@@ -189,7 +189,7 @@ impl Ledger {
     /// after that check.
     #[inline]
     pub fn tracked_is_over(&self, covers: &ContextCoverage) -> bool {
-        self.submitted.quiet_since(&covers.waited)
+        self.submitted.nothing_begun_since(&covers.waited)
     }
 
     /// Returns the facts that decide the route of a free. Call it once, inside the free.

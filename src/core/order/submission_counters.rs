@@ -120,6 +120,15 @@ impl SubmissionCounters {
         quiet(begun, ended, covered)
     }
 
+    /// Returns what `quiet_since` does, without reading `ended`: by M2, a coverage of all that has
+    /// begun means that all of it had ended (`interleave::single_checks_are_redundant`).
+    #[inline]
+    pub fn nothing_begun_since(&self, cover: &Coverage) -> bool {
+        barrier();
+        let begun = self.begun();
+        begun == cover.covered()
+    }
+
     /// Returns whether all submissions had ended when `seen` was read, and nothing has begun since.
     /// This is M3 for work recorded after the reads, without a coverage.
     #[inline]

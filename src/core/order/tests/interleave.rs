@@ -210,7 +210,8 @@ fn careless_versions_are_caught() {
 
 /// Any *one* of three checks may be left out, because the counters only grow: a coverage of s,
 /// taken from `ended` before the record, and `begun == s` now, already imply that nothing was in
-/// between. The checks stay: each is one load, and a wrong count then errs towards the barrier.
+/// between. The checks stay, except on the shortest path of a free (`nothing_begun_since`): each is
+/// one load, and a wrong count then errs towards the barrier.
 #[test]
 fn single_checks_are_redundant() {
     const OURS: Protocol = Protocol::OURS;

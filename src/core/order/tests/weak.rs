@@ -30,6 +30,12 @@ fn device_flag_is_ordered_after_its_counter() {
             });
             scope.spawn(|| {
                 if flag.load(Relaxed) == 1 {
+                    let over = counters.nothing_begun_since(&cover);
+                    assert!(!over, "{lane:?}: a free on its shortest path finds no launch");
+                }
+            });
+            scope.spawn(|| {
+                if flag.load(Relaxed) == 1 {
                     let (ended, begun) = counters.before_barrier().parts();
                     assert_eq!((ended, begun), (0, 1), "{lane:?}: a barrier finds no launch");
                 }
