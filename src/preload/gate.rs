@@ -18,14 +18,16 @@ use crate::identity::OfOneProcess;
 static GATE: OfOneProcess<Line> = OfOneProcess(Line {
     word: AtomicU64::new(0),
     lane_owner: AtomicUsize::new(0),
+    record_distance: AtomicUsize::new(0),
     ignores_submissions: AtomicBool::new(false),
 });
 
-/// The word, and what else each launch reads and few calls write, in one cache line.
+/// The word, and what else each call reads and few calls write, in one cache line.
 #[repr(C, align(64))]
 struct Line {
     word: AtomicU64,
     lane_owner: AtomicUsize,
+    record_distance: AtomicUsize,
     ignores_submissions: AtomicBool,
 }
 
@@ -91,6 +93,9 @@ pub(crate) enum Condition {
     Exported,
     /// Work may be submitted that no hook sees (`Ledger::elision`).
     Untracked,
+    /// Set where each thread's record is at the same distance from its thread pointer
+    /// (`record_distance`): the only condition that the shortest paths need.
+    FixedRecords,
     /// A context was lost. Sign-extended to the count of memory hooks in a mask of 32 bits.
     ContextLost = 31,
 }
@@ -121,6 +126,11 @@ const OF_FREES: u64 = any_of([
     Condition::Exported,
     Condition::Untracked,
 ]);
+
+/// What must be set for the shortest paths that use the thread's record.
+const NEEDED: u64 = if FIXES_RECORDS { ON | Condition::FixedRecords.bit() } else { ON };
+/// Whether records may have a fixed distance (`state::thread`).
+pub(crate) const FIXES_RECORDS: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
 impl Condition {
     /// The conditions that the settings decide.
@@ -157,14 +167,14 @@ pub(crate) fn is_usual() -> bool {
 /// Returns whether a request needs only memory that the cache may have.
 #[inline(always)]
 pub(crate) fn requests_are_plain() -> bool {
-    GATE.0.word.load(Ordering::Relaxed) & (UNUSUAL | OF_REQUESTS) == ON
+    GATE.0.word.load(Ordering::Acquire) & (UNUSUAL | OF_REQUESTS | NEEDED) == NEEDED
 }
 
 /// Returns whether a free only has to find that all work is over.
 #[inline(always)]
 pub(crate) fn frees_are_plain() -> bool {
     // In the order of the counters that are read next (`Ledger::tracked_is_over`).
-    GATE.0.word.load(Ordering::SeqCst) & (UNUSUAL | OF_FREES) == ON
+    GATE.0.word.load(Ordering::SeqCst) & (UNUSUAL | OF_FREES | NEEDED) == NEEDED
 }
 
 /// Returns whether a launch needs only the usual work: it is not recorded, watched or captured.
@@ -241,6 +251,20 @@ pub(crate) fn change_state(next: impl Fn(State) -> Option<State>) -> Result<Stat
 pub(crate) fn turn_off() {
     let off = |word: u64| Some(word & Condition::SETTINGS | State::Off as u64);
     let _ = GATE.0.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, off);
+}
+
+/// Returns the distance of each thread's record from its thread pointer, or 0 if it is not known.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+pub(crate) fn record_distance() -> usize {
+    GATE.0.record_distance.load(Ordering::Relaxed)
+}
+
+/// Notes this distance.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) fn fix_records(distance: usize) {
+    GATE.0.record_distance.store(distance, Ordering::Relaxed);
+    set(Condition::FixedRecords);
 }
 
 /// Returns the place of the thread that owns a lane (`state::thread`).

@@ -44,7 +44,7 @@ pub(crate) fn alloc_shortly(
     if pointer.is_null() || !gate::requests_are_plain() {
         return any(pointer, bytes);
     }
-    let served = thread::if_seen(|thread| {
+    thread::with_fixed(|thread| {
         let Some(token) = Token::take(thread) else { return any(pointer, bytes) };
         let Some(context) = lookup::seen_current(thread) else {
             drop(token);
@@ -67,11 +67,7 @@ pub(crate) fn alloc_shortly(
                 any(pointer, bytes)
             }
         }
-    });
-    match served {
-        Some(code) => code,
-        None => any(pointer, bytes),
-    }
+    })
 }
 
 /// Allocates after a miss in the thread cache, or lets `any` decide.
@@ -288,7 +284,7 @@ pub(crate) fn free_shortly(
     if !gate::frees_are_plain() {
         return any(address);
     }
-    let freed = thread::if_seen(|thread| {
+    thread::with_fixed(|thread| {
         if thread.inside.get() {
             return any(address);
         }
@@ -299,11 +295,7 @@ pub(crate) fn free_shortly(
             Next::Core => free_into_core(function, thread, extent, slot, word, address),
             Next::Route => free_claimed(function, thread, extent, slot, word, address),
         }
-    });
-    match freed {
-        Some(code) => code,
-        None => any(address),
-    }
+    })
 }
 
 /// Frees a claimed block into the core. The claim is passed in parts, so that they stay in

@@ -112,66 +112,86 @@ thread_local! {
 /// Runs `body` with the calling thread's record.
 #[inline(always)]
 pub(crate) fn with<T>(body: impl FnOnce(&Thread) -> T) -> T {
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    return THREAD.with(|thread| {
-        thread.begin();
-        body(thread)
-    });
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        let known = near::record();
-        let record = if known.is_null() { near::find() } else { known };
+        let record = if gate::record_distance() == 0 { fixed::find() } else { fixed::record() };
         // SAFETY: the thread's own record. It has no destructor, so it exists as long as the
         // thread.
         body(unsafe { &*record })
     }
-}
-
-/// Runs `body` like `with`, if the thread has called before. Otherwise it may return `None`.
-#[inline(always)]
-pub(crate) fn if_seen<T>(body: impl FnOnce(&Thread) -> T) -> Option<T> {
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    return Some(with(body));
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        // SAFETY: as in `with`.
-        unsafe { near::record().as_ref() }.map(body)
-    }
+    THREAD.with(body)
 }
 
-/// The address of the calling thread's record, in a word that a descriptor of the loader leads to.
-/// A thread-local variable of Rust costs a call of `__tls_get_addr`, which takes ten times as long.
-/// A fixed distance from the thread pointer would be faster still, but then the loader refuses the
-/// library if it is opened late instead of preloaded.
+/// Runs `body` like `with`, where the gate has shown that records have a fixed place
+/// (`gate::requests_are_plain`, `gate::frees_are_plain`).
+#[inline(always)]
+pub(crate) fn with_fixed<T>(body: impl FnOnce(&Thread) -> T) -> T {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: as in `with`.
+    return body(unsafe { &*fixed::record() });
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    with(body)
+}
+
+/// The distance of the records from the thread pointer. A thread-local variable of Rust costs a
+/// call of `__tls_get_addr`, which takes ten times as long as an addition. The loader itself would
+/// add the distance if the library asked for that, but then it refuses the library if it is opened
+/// late instead of preloaded. So the library finds out whether its variables have a fixed distance,
+/// as those of a preloaded library do.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-mod near {
+mod fixed {
     use core::arch::{asm, global_asm};
+    use core::ptr::with_exposed_provenance;
 
-    use super::{THREAD, Thread};
+    use super::{THREAD, Thread, here};
+    use crate::gate;
 
+    // Asks the loader to describe how it finds a variable of the library.
     global_asm!(
         ".pushsection .tbss,\"awT\",@nobits",
-        ".globl cachealloc_thread",
-        ".hidden cachealloc_thread",
-        ".type cachealloc_thread, @object",
-        ".size cachealloc_thread, 8",
-        ".balign 8",
-        "cachealloc_thread:",
-        ".zero 8",
+        ".globl cachealloc_described",
+        ".hidden cachealloc_described",
+        ".type cachealloc_described, @object",
+        ".size cachealloc_described, 1",
+        "cachealloc_described:",
+        ".zero 1",
         ".popsection",
     );
 
-    /// The distance of the word from the thread pointer.
+    /// Returns the record. Its distance must be known.
     #[inline(always)]
-    fn place() -> usize {
-        let place;
+    pub(super) fn record() -> *const Thread {
+        with_exposed_provenance(here().wrapping_add(gate::record_distance()))
+    }
+
+    /// Finds the record without its distance, and notes that if all threads have the same.
+    #[cold]
+    pub(super) fn find() -> *const Thread {
+        let record = THREAD.with(core::ptr::from_ref);
+        if is_fixed() {
+            gate::fix_records(record.expose_provenance().wrapping_sub(here()));
+        }
+        record
+    }
+
+    /// Returns whether the loader finds the library's variables by adding a number to the thread
+    /// pointer. It describes each by a function and its argument. For those at a fixed distance the
+    /// function does nothing but return the distance, which is the second word of the description.
+    fn is_fixed() -> bool {
+        const RETURNS_IT: [u8; 5] = [0x48, 0x8b, 0x40, 0x08, 0xc3];
+        const MARK: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+        let description: *const *const [u8; 9];
         // SAFETY: the ABI's way to ask for it. The call changes only rax and flags, but vector
-        // registers too if the library was opened late and glibc is older than 2.40.
+        // registers too if the library was opened late and glibc is older than 2.40. It may be what
+        // makes the loader fill in the description.
         unsafe {
             asm!(
-                "leaq cachealloc_thread@TLSDESC(%rip), %rax",
-                "call *cachealloc_thread@TLSCALL(%rax)",
-                out("rax") place,
+                "leaq cachealloc_described@TLSDESC(%rip), %rax",
+                "movq %rax, {description}",
+                "call *cachealloc_described@TLSCALL(%rax)",
+                description = out(reg) description,
+                out("rax") _,
                 out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
                 out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
                 out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
@@ -179,43 +199,11 @@ mod near {
                 options(att_syntax),
             );
         }
-        place
-    }
-
-    /// Returns the record, or null before `find`.
-    #[inline(always)]
-    pub(super) fn record() -> *const Thread {
-        let record;
-        // SAFETY: reads the word, which is zero when the thread begins; the ABI has the thread
-        // pointer in fs.
-        unsafe {
-            asm!(
-                "movq %fs:({place}), {record}",
-                place = in(reg) place(),
-                record = out(reg) record,
-                options(att_syntax, readonly, nostack, preserves_flags),
-            );
-        }
-        record
-    }
-
-    /// Finds and stores the record at the thread's first call.
-    #[cold]
-    pub(super) fn find() -> *const Thread {
-        let record = THREAD.with(|thread| {
-            thread.begin();
-            thread as *const Thread
-        });
-        // SAFETY: writes the word, which only this thread reads.
-        unsafe {
-            asm!(
-                "movq {record}, %fs:({place})",
-                place = in(reg) place(),
-                record = in(reg) record,
-                options(att_syntax, nostack, preserves_flags),
-            );
-        }
-        record
+        // SAFETY: the description begins with the address of a function of the loader. The shortest
+        // of these functions is followed by others, so there are as many bytes.
+        let code = unsafe { (*description).read_unaligned() };
+        let code = code.strip_prefix(&MARK).unwrap_or(&code);
+        code.starts_with(&RETURNS_IT)
     }
 }
 
@@ -327,9 +315,12 @@ impl Thread {
         (refused && rule_holds(Rule::CallbackIsAsked)).then_some(CuError::NOT_PERMITTED)
     }
 
-    /// Returns a small number, different for threads that began near each other.
+    /// Returns a small number, different for threads that asked for theirs near each other.
     #[inline]
     pub(crate) fn number(&self) -> usize {
+        if self.number.get() == 0 {
+            self.begin();
+        }
         self.number.get() as usize
     }
 
@@ -355,11 +346,10 @@ impl Thread {
         seats::give_back(self.seat.replace(seats::SHARED));
     }
 
-    /// Numbers the thread. Runs before anything else sees the record.
+    /// Numbers the thread.
+    #[cold]
     fn begin(&self) {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        if self.number.get() == 0 {
-            self.number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
+        self.number.set(NEXT.fetch_add(1, Ordering::Relaxed));
     }
 }

@@ -1,7 +1,7 @@
 //! Forks, exits, threads that end, plugins that are closed: the library must not hang, print twice
 //! or fail if the program alone does not.
 
-use cachealloc_tests::{Ran, Run, compile_library, compile_with};
+use cachealloc_tests::{Ran, Run, compile_library, compile_with, library};
 
 use crate::record::snapshots::Place;
 
@@ -70,6 +70,20 @@ fn a_program_may_have_much_thread_local_data() {
         let recorded = place.run(&run.conf("record:all,log:quiet"));
         assert_eq!((recorded.code, &*recorded.stderr), (Some(3), ""), "{kib}");
         place.sound(1..=1, &["--from-start"]);
+    }
+}
+
+/// A library that is opened instead of preloaded may have its thread-local data anywhere, or at a
+/// fixed distance where the loader has kept room for that.
+#[test]
+fn the_library_may_be_opened_late() {
+    for room in [0, 1 << 14] {
+        let tunable = format!("glibc.rtld.optional_static_tls={room}");
+        let run = Run::c("opened_late.c").arg(library()).native();
+        let ran = run.env("GLIBC_TUNABLES", tunable).conf("stats_on_exit:stderr").output().ok();
+        assert_eq!(ran.stdout, "done\n");
+        let served = ran.stderr.lines().find(|line| line.contains("allocations served"));
+        assert!(served.is_some_and(|line| line.ends_with("5,000")), "{}", ran.stderr);
     }
 }
 
