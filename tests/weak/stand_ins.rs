@@ -171,13 +171,21 @@ pub(crate) mod thread {
         seat: u32,
         pub lists: Cell<*const c_void>,
         pub list: Cell<*const c_void>,
+        pub window: Cell<usize>,
+        pub level: Cell<*const c_void>,
         pub spare_event: Cell<*const Event>,
     }
 
     impl Thread {
         pub(crate) fn new(seat: u32) -> Thread {
-            let (lists, list) = (Cell::new(null()), Cell::new(null()));
-            Thread { seat, lists, list, spare_event: Cell::new(null()) }
+            Thread {
+                seat,
+                lists: Cell::new(null()),
+                list: Cell::new(null()),
+                window: Cell::new(usize::MAX),
+                level: Cell::new(null()),
+                spare_event: Cell::new(null()),
+            }
         }
 
         pub(crate) fn seat(&self) -> u32 {

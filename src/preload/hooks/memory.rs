@@ -288,7 +288,7 @@ pub(crate) fn free_shortly(
         if thread.inside.get() {
             return any(address);
         }
-        let Some(claimed) = Claimed::at(address) else { return any(address) };
+        let Some(claimed) = Claimed::at(thread, address) else { return any(address) };
         let Claimed { extent, slot, word } = claimed;
         match free::into_list(thread, claimed, address) {
             Next::Done => code(Ok(())),

@@ -28,6 +28,7 @@ use crate::heap;
 use crate::lock::lock;
 use crate::pagemap::extent::Spare;
 use crate::state::contexts::Context;
+use crate::state::thread::Thread;
 
 const PAGE_SHIFT: u32 = 21;
 pub(crate) const PAGE_BYTES: u64 = 1 << PAGE_SHIFT;
@@ -89,6 +90,32 @@ fn extent_at(address: u64) -> Option<&'static Extent> {
     }
     // SAFETY: extents are never unmapped.
     Some(unsafe { &*extent })
+}
+
+/// Does what `extent_at` does. The thread remembers the level, so that most often nothing else has
+/// to be read: a level stays where it is.
+#[inline(always)]
+fn extent_near(thread: &Thread, address: u64) -> Option<&'static Extent> {
+    let page = (address >> PAGE_SHIFT) as usize;
+    if thread.window.get() != page >> LEVEL_BITS && !find_level(thread, page >> LEVEL_BITS) {
+        return None;
+    }
+    // SAFETY: `find_level` stored it; levels are leaked once made.
+    let level = unsafe { &*thread.level.get().cast::<Level>() };
+    // SAFETY: null, or never unmapped.
+    unsafe { level[page % LEVEL_ENTRIES].load(Ordering::Acquire).as_ref() }
+}
+
+/// Lets the thread remember a level. Returns `false` if there is none.
+#[cold]
+#[inline(never)]
+fn find_level(thread: &Thread, window: usize) -> bool {
+    let level = ROOT.get(window).map_or(null_mut(), |entry| entry.load(Ordering::Acquire));
+    if !level.is_null() {
+        thread.window.set(window);
+        thread.level.set(level.cast());
+    }
+    !level.is_null()
 }
 
 /// Returns whether the radix can hold a segment at this base.

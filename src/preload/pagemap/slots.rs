@@ -8,11 +8,12 @@ use cachealloc_core::BlockId;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::config;
-use crate::pagemap::{Extent, Place, extent_at, find};
+use crate::pagemap::{Extent, Place, extent_near, find};
 use crate::state::contexts::Context;
 use crate::state::slot::{
     CACHED, FREE, FREEING, Kind, OF_CONTEXT, OF_STREAM, Slot, pack, state, state_of, unpack,
 };
+use crate::state::thread::Thread;
 use crate::test_delay::test_delay;
 
 /// A block made by `cuMemAlloc` that a free has claimed, and the word of its slot before.
@@ -196,9 +197,9 @@ impl Claimed {
     /// Claims the block that begins at this address, if it was made by `cuMemAlloc` and the program
     /// holds it.
     #[inline(always)]
-    pub(crate) fn at(address: u64) -> Option<Claimed> {
+    pub(crate) fn at(thread: &Thread, address: u64) -> Option<Claimed> {
         // Past the end of a segment, no slot holds the start of a block.
-        let extent = extent_at(address)?;
+        let extent = extent_near(thread, address)?;
         let claim = |slot: &Slot| {
             let word = slot.word.load(Ordering::Acquire);
             (state(word) == OF_CONTEXT && slot.claim(word)).then_some(word)

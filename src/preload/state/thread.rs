@@ -31,6 +31,10 @@ pub(crate) struct Thread {
     /// which is `UNKNOWN` before (`contexts::lookup`).
     pub context: Cell<*const c_void>,
     pub get_context_id: Cell<GetContextId>,
+    /// Where it found the segment of its last free (`pagemap`): the first level of the way, and
+    /// what that led to.
+    pub window: Cell<usize>,
+    pub level: Cell<*const c_void>,
     /// Set while a memory hook runs in this thread: its own calls are not observed.
     pub in_memory_hook: Cell<bool>,
     /// The call being observed by memory hooks, if any.
@@ -101,6 +105,8 @@ thread_local! {
             list: Cell::new(null()),
             context: Cell::new(null()),
             get_context_id: Cell::new(GetContextId::UNKNOWN),
+            window: Cell::new(usize::MAX),
+            level: Cell::new(null()),
             is_programs: Cell::new(false),
             tracked: Cell::new(TrackedBarrier::new()),
             tracked_event: Cell::new(null()),
