@@ -296,10 +296,10 @@ macro_rules! short_launch {
 /// compiler makes that call a jump, so that no argument has to be saved for it.
 macro_rules! export {
     ($name:ident($($p:ident: $t:ty),*), $words:expr, memory::alloc, $($rest:tt)*) => {
-        short! { memory::alloc_shortly, $name($($p: $t),*), $words, memory::alloc, $($rest)* }
+        short! { memory::short::alloc_shortly, $name($($p: $t),*), $words, memory::alloc, $($rest)* }
     };
     ($name:ident($($p:ident: $t:ty),*), $words:expr, memory::free, $($rest:tt)*) => {
-        short! { memory::free_shortly, $name($($p: $t),*), $words, memory::free, $($rest)* }
+        short! { memory::short::free_shortly, $name($($p: $t),*), $words, memory::free, $($rest)* }
     };
     // A kernel whose stream is an argument.
     ($name:ident($p0:ident: $t0:ty, $p1:ident: $t1:ty, $p2:ident: $t2:ty, $p3:ident: $t3:ty,
