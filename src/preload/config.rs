@@ -197,6 +197,9 @@ fn read() -> Config {
 #[cfg(feature = "break-rules")]
 fn break_rules() {
     let names = environment::text(c"CACHEALLOC_BREAK").unwrap_or_default();
+    if !names.is_empty() {
+        gate::set(Condition::RuleBroken);
+    }
     if let Err(unknown) = cachealloc_core::rules::set_broken(&names) {
         log::line(format_args!("CACHEALLOC_BREAK: unknown rule {unknown:?}"));
     }

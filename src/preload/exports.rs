@@ -12,17 +12,16 @@
 #![allow(non_snake_case)]
 
 #[cfg(target_arch = "x86_64")]
-use core::arch::asm;
-use core::ffi::{c_char, c_void};
+#[macro_use]
+mod short_launch;
 
 #[cfg(target_arch = "x86_64")]
-use cachealloc_core::order::Lane;
+use core::arch::asm;
+use core::ffi::{c_char, c_void};
 
 use crate::driver::sys::*;
 use crate::driver::table;
 use crate::functions::{FUNCTIONS, id};
-#[cfg(target_arch = "x86_64")]
-use crate::hooks::launch::short::{self, Begun};
 #[allow(unused_imports)]
 use crate::hooks::*;
 use crate::interpose::doors::export_door;
@@ -175,122 +174,6 @@ macro_rules! short {
     };
 }
 
-/// The arguments of a launch after the first six, which are in registers. Passed by value, they are
-/// on the stack, as they would be one by one, and so stay in memory.
-#[cfg(target_arch = "x86_64")]
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub(crate) struct Rest<const N: usize>([usize; N]);
-
-#[cfg(target_arch = "x86_64")]
-impl<const N: usize> Rest<N> {
-    /// More words would be in registers, like the first ones.
-    const ARE_ON_THE_STACK: () = assert!(size_of::<Rest<N>>() > 2 * size_of::<u64>());
-}
-
-/// Returns the address of a function. The compiler does not see which one it is, so a call of it
-/// leaves all arguments in their places, and is a jump.
-#[cfg(target_arch = "x86_64")]
-macro_rules! address_of {
-    ($function:ident) => {{
-        let address: *const c_void;
-        // SAFETY: it only computes an address.
-        unsafe {
-            asm!("lea {}, [rip + {}]", out(reg) address, sym $function,
-                options(pure, nomem, nostack, preserves_flags));
-        }
-        address
-    }};
-}
-
-/// Defines the functions of the short path of a launch: `body`, and those to which it jumps. No
-/// register has to be saved for their arguments.
-#[cfg(target_arch = "x86_64")]
-macro_rules! short_launch {
-    ($stream:ident, $per_thread:literal, [$($r:ident),*], [$($p:ident),*]) => {
-        type Others = Rest<{ [$(stringify!($p)),*].len() }>;
-        type Real = unsafe extern "C" fn($(short_launch!(@word $r),)* Others) -> CuCode;
-
-        /// # Safety
-        ///
-        /// Must be called with the arguments of the driver function of this name.
-        pub(super) unsafe extern "C" fn body($($r: usize,)* others: Others) -> CuCode {
-            const { Others::ARE_ON_THE_STACK };
-            let next = match short::begin(|| stream(&others)) {
-                Begun::Not => address_of!(every),
-                Begun::Plainly(Lane::Own) => address_of!(in_own_lane),
-                Begun::Plainly(Lane::Shared) => address_of!(in_shared_lane),
-                Begun::Unusually => address_of!(begun),
-            };
-            // SAFETY: each is a function with these arguments, in the same places, and they are the
-            // caller's.
-            unsafe { core::mem::transmute::<*const c_void, Real>(next)($($r,)* others) }
-        }
-
-        #[inline(always)]
-        fn stream(others: &Others) -> u64 {
-            #[allow(unused_variables)]
-            let Rest([$($p),*]) = *others;
-            before_submission::named($stream, $per_thread)
-        }
-
-        short_launch! { @launched in_own_lane, Lane::Own, [$($r),*], [$($p),*] }
-        short_launch! { @launched in_shared_lane, Lane::Shared, [$($r),*], [$($p),*] }
-
-        /// Continues after the launch was counted as begun.
-        ///
-        /// # Safety
-        ///
-        /// As for `body`.
-        #[cold]
-        #[inline(never)]
-        unsafe extern "C" fn begun($($r: usize,)* others: Others) -> CuCode {
-            let Rest([$($p),*]) = others;
-            let real = move || {
-                before_submission::before_submit(stream(&Rest([$($p),*])));
-                // SAFETY: as in `in_own_lane`.
-                result(unsafe { table::real::<Real>(ID)($($r,)* Rest([$($p),*])) })
-            };
-            short::begun(&FUNCTIONS[ID], &[$($r,)* $($p),*], real)
-        }
-    };
-    (@word $r:ident) => { usize };
-    (@launched $fn:ident, $lane:path, [$($r:ident),*], [$($p:ident),*]) => {
-        /// Makes a launch that was counted as begun in this lane, and that may go to its stream.
-        ///
-        /// # Safety
-        ///
-        /// As for `body`.
-        #[inline(never)]
-        unsafe extern "C" fn $fn($($r: usize,)* others: Others) -> CuCode {
-            // SAFETY: the list gives this function the argument list of the driver's header, whose
-            // last arguments are on the stack.
-            let Some(real) = (unsafe { table::found::<Real>(ID) }) else {
-                // SAFETY: the arguments are the caller's.
-                return unsafe { begun($($r,)* others) };
-            };
-            // Those that the call may change are in memory, for the case that it fails. Otherwise
-            // they would be in registers that have to be saved.
-            let stored = [$($r),*];
-            // SAFETY: it has no instruction.
-            unsafe { asm!("/* {} */", in(reg) &stored, options(nostack, preserves_flags)) };
-            // SAFETY: as above. What the arguments point to is the caller's promise.
-            let returned = unsafe { real($($r,)* others) };
-            let Err(error) = result(returned) else {
-                return short::end(stream(&others), $lane);
-            };
-            let [$($r),*] = stored;
-            let again = move || {
-                before_submission::before_submit(stream(&others));
-                // SAFETY: as above.
-                result(unsafe { table::real::<Real>(ID)($($r,)* others) })
-            };
-            let Rest([$($p),*]) = others;
-            short::failed(&FUNCTIONS[ID], &[$($r,)* $($p),*], $lane, error, again)
-        }
-    };
-}
-
 /// Defines the export of one function. The hottest have a short path of their own, with no call but
 /// that of the driver. It leaves the others to `any`, a function with the same arguments: the
 /// compiler makes that call a jump, so that no argument has to be saved for it.
@@ -336,5 +219,8 @@ macro_rules! export {
         }
     };
 }
+
+#[cfg(target_arch = "x86_64")]
+use short_launch::{Begun, LEDGER, Lane, Ledger, Rest, note_legacy_work, place_in, short};
 
 include!(concat!(env!("OUT_DIR"), "/exports.rs"));

@@ -15,7 +15,7 @@ use crate::identity::OfOneProcess;
 
 /// A child with a copy of the memory finds zeros, and no shortest path. It begins as zeros, because
 /// the kernel wipes no memory that is mapped from a file.
-static GATE: OfOneProcess<Line> = OfOneProcess(Line {
+pub(crate) static GATE: OfOneProcess<Line> = OfOneProcess(Line {
     word: AtomicU64::new(0),
     lane_owner: AtomicUsize::new(0),
     record_distance: AtomicUsize::new(0),
@@ -24,7 +24,7 @@ static GATE: OfOneProcess<Line> = OfOneProcess(Line {
 
 /// The word, and what else each call reads and few calls write, in one cache line.
 #[repr(C, align(64))]
-struct Line {
+pub(crate) struct Line {
     word: AtomicU64,
     lane_owner: AtomicUsize,
     record_distance: AtomicUsize,
@@ -43,7 +43,19 @@ pub(crate) enum State {
 }
 
 const STATE_MASK: u64 = 7;
-const ON: u64 = State::On as u64;
+pub(crate) const ON: u64 = State::On as u64;
+
+/// Where the shortest path of a launch finds what it reads (`exports::short_launch`).
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod places {
+    use core::mem::offset_of;
+
+    use super::Line;
+
+    pub(crate) const WORD: usize = offset_of!(Line, word);
+    pub(crate) const OWNER: usize = offset_of!(Line, lane_owner);
+    pub(crate) const IGNORES: usize = offset_of!(Line, ignores_submissions);
+}
 
 impl State {
     fn of(word: u64) -> State {
@@ -75,6 +87,9 @@ pub(crate) enum Condition {
     PinnedMemory,
     /// A communication library has made memory for itself.
     Communicates,
+    /// A test has broken a rule, perhaps one that the shortest path of a launch takes for granted.
+    #[cfg(feature = "break-rules")]
+    RuleBroken,
     /// The library fills or guards memory: `fill` or `red_zone`.
     WritesBlocks = 16,
     /// Memory is limited on some device.

@@ -34,7 +34,9 @@
 //! The program's own wait for everything in a context covers as well: `before_barrier`, the real
 //! call, and if it succeeded `covers.waited(seen)`. A wait for one stream or event covers nothing.
 
-use crate::order::deferral::DeferralState;
+use core::mem::offset_of;
+
+use crate::order::deferral::{ANY_STREAM, DeferralState};
 use crate::order::deferring_context::DeferringContext;
 use crate::order::exclusive::{Exclusive, Observer};
 use crate::order::pending::{BarrierNumber, PendingBarriers};
@@ -109,6 +111,15 @@ pub enum AfterBarrier {
 }
 
 impl Ledger {
+    /// Where code without a compiler finds the counters of the lane `Own`, and the state of
+    /// `deferral`, which may be `MULTIPLE`.
+    pub const OF_OWN_BEGUN: usize =
+        offset_of!(Ledger, submitted) + SubmissionCounters::OF_OWN_BEGUN;
+    pub const OF_OWN_ENDED: usize =
+        offset_of!(Ledger, submitted) + SubmissionCounters::OF_OWN_ENDED;
+    pub const OF_DEFERRAL: usize = offset_of!(Ledger, deferral);
+    pub const MULTIPLE: i32 = ANY_STREAM as i32;
+
     /// Returns the state of a process that has done nothing yet.
     pub const fn new() -> Ledger {
         Ledger {

@@ -16,6 +16,7 @@
 //! Each method that touches several atomics is a sequence of the single steps `begun`, `ended`,
 //! `covered`; the tests interleave exactly these steps.
 
+use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
@@ -60,6 +61,11 @@ pub struct CounterReading {
 pub struct Coverage(AtomicU64);
 
 impl SubmissionCounters {
+    pub(crate) const OF_OWN_BEGUN: usize =
+        offset_of!(SubmissionCounters, own) + offset_of!(Counters, begun);
+    pub(crate) const OF_OWN_ENDED: usize =
+        offset_of!(SubmissionCounters, own) + offset_of!(Counters, ended);
+
     /// Returns counters without submissions.
     pub const fn new() -> SubmissionCounters {
         SubmissionCounters { own: Counters::at(0, 0), shared: Counters::at(0, 0) }

@@ -30,7 +30,7 @@ const MAP_SLOTS: usize = 4096;
 const ADDRESSES_MAX: usize = 3;
 const _: () = assert!(COUNT * ADDRESSES_MAX < MAP_SLOTS, "the pointer map must not be full");
 
-static REAL: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(null_mut()) }; COUNT];
+pub(crate) static REAL: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(null_mut()) }; COUNT];
 /// Open addressing by address. An entry is an address, with a function's index in its low bits.
 /// Addresses of a process have 48 bits.
 static BY_ADDRESS: [AtomicU64; MAP_SLOTS] = [const { AtomicU64::new(0) }; MAP_SLOTS];

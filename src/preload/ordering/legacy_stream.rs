@@ -13,7 +13,7 @@ use crate::driver::sys::{CuResult, STREAM_LEGACY, STREAM_NON_BLOCKING, StreamHan
 use crate::state::thread::Thread;
 
 /// Twice the number of times that more work was seen, plus one if there has been more since.
-static MORE: AtomicU64 = AtomicU64::new(0);
+pub(crate) static MORE: AtomicU64 = AtomicU64::new(0);
 /// Whether the program has made a context wait: that concerns streams of all kinds.
 static CONTEXTS_WAIT: AtomicBool = AtomicBool::new(false);
 

@@ -3,7 +3,6 @@
 //! processors these are not all in the same places, and each launch takes the path of every launch.
 
 use cachealloc_core::order::Lane;
-use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{CuCode, CuError, StreamHandle, code};
 use crate::functions::Function;
@@ -19,34 +18,28 @@ use crate::state::thread;
 pub(crate) enum Begun {
     /// Not yet: it needs more than the shortest path.
     Not,
-    /// Counted in this lane, and may go to its stream.
-    Plainly(Lane),
+    /// Counted in the shared lane, and may go to its stream.
+    Plainly,
     /// Counted, but something has to be done before it goes to its stream.
     Unusually,
 }
 
-/// Begins the launch of a kernel on the shortest path: nothing applies to it but the counts.
+/// Begins the launch of a kernel on the shortest path of a thread that does not own its lane:
+/// nothing applies to it but the counts.
 #[inline(always)]
 pub(crate) fn begin(stream: impl Fn() -> u64) -> Begun {
-    if !gate::kernels_are_plain() || !rules_hold() {
+    if !gate::kernels_are_plain() {
         return Begun::Not;
     }
-    // One copy of the rest for each lane, so that the lane is in no register.
-    match thread::chosen_lane() {
-        None => Begun::Not,
-        Some(Lane::Own) => begin_in(Lane::Own, stream()),
-        Some(Lane::Shared) => begin_in(Lane::Shared, stream()),
+    if thread::chosen_lane() != Some(Lane::Shared) {
+        return Begun::Not;
     }
-}
-
-#[inline(always)]
-fn begin_in(lane: Lane, stream: u64) -> Begun {
-    LEDGER.begin(false, lane);
+    LEDGER.begin(false, Lane::Shared);
     // After the count (`submissions::counted`).
-    if observers::are_submissions_watched() || !LEDGER.deferral.can_proceed(stream) {
+    if observers::are_submissions_watched() || !LEDGER.deferral.can_proceed(stream()) {
         return Begun::Unusually;
     }
-    Begun::Plainly(lane)
+    Begun::Plainly
 }
 
 /// Ends a launch that has succeeded, on the shortest path.
@@ -88,16 +81,4 @@ pub(crate) fn failed(
     // SAFETY: the arguments are those of the function.
     unsafe { submitted(function, words) };
     code(done.or_else(|error| out_of_memory::answered(function, words, error)))
-}
-
-/// Returns whether no test has broken a rule of `submissions::counted`, which has its test points.
-#[inline(always)]
-fn rules_hold() -> bool {
-    const RULES: [Rule; 4] = [
-        Rule::CountedBeforeWatched,
-        Rule::ElisionNeedsEnded,
-        Rule::CoverNeedsSeen,
-        Rule::VisibleWorkMarksBothSides,
-    ];
-    RULES.into_iter().all(rule_holds)
 }
