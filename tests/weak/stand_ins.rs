@@ -171,7 +171,7 @@ pub(crate) mod thread {
         seat: u32,
         pub lists: Cell<*const c_void>,
         pub list: Cell<*const c_void>,
-        pub window: Cell<usize>,
+        pub window: Cell<u64>,
         pub level: Cell<*const c_void>,
         pub spare_event: Cell<*const Event>,
     }
@@ -182,7 +182,7 @@ pub(crate) mod thread {
                 seat,
                 lists: Cell::new(null()),
                 list: Cell::new(null()),
-                window: Cell::new(usize::MAX),
+                window: Cell::new(u64::MAX),
                 level: Cell::new(null()),
                 spare_event: Cell::new(null()),
             }

@@ -399,8 +399,14 @@ pub(crate) fn note_peak(thread: &Thread, context: &Context) {
     note_peak_of(thread, context, context.core_allocated_bytes.load(Ordering::Relaxed));
 }
 
-/// Updates the peak where the core counts this much. There can be a new peak only if that exceeds
-/// the last one.
+/// Returns whether `note_peak` has something to do: the core counts more than the last peak.
+#[inline(always)]
+pub(crate) fn may_be_peak(context: &Context) -> bool {
+    let counted = context.core_allocated_bytes.load(Ordering::Relaxed);
+    counted > context.allocated_bytes_peak.load(Ordering::Relaxed)
+}
+
+/// Updates the peak where the core counts this much.
 #[inline(always)]
 pub(crate) fn note_peak_of(thread: &Thread, context: &Context, counted: u64) {
     let peak = context.allocated_bytes_peak.load(Ordering::Relaxed);

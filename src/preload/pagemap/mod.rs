@@ -92,30 +92,32 @@ fn extent_at(address: u64) -> Option<&'static Extent> {
     Some(unsafe { &*extent })
 }
 
-/// Does what `extent_at` does. The thread remembers the level, so that most often nothing else has
-/// to be read: a level stays where it is.
+/// Returns whether the thread remembers the level that leads to this address. Most often it does,
+/// as a level stays where it is, and covers 32 GiB.
 #[inline(always)]
-fn extent_near(thread: &Thread, address: u64) -> Option<&'static Extent> {
-    let page = (address >> PAGE_SHIFT) as usize;
-    if thread.window.get() != page >> LEVEL_BITS && !find_level(thread, page >> LEVEL_BITS) {
-        return None;
-    }
-    // SAFETY: `find_level` stored it; levels are leaked once made.
-    let level = unsafe { &*thread.level.get().cast::<Level>() };
-    // SAFETY: null, or never unmapped.
-    unsafe { level[page % LEVEL_ENTRIES].load(Ordering::Acquire).as_ref() }
+pub(crate) fn is_near(thread: &Thread, address: u64) -> bool {
+    thread.window.get() == address >> (PAGE_SHIFT + LEVEL_BITS)
 }
 
-/// Lets the thread remember a level. Returns `false` if there is none.
-#[cold]
-#[inline(never)]
-fn find_level(thread: &Thread, window: usize) -> bool {
-    let level = ROOT.get(window).map_or(null_mut(), |entry| entry.load(Ordering::Acquire));
+/// Lets the thread remember that level. Returns `false` if there is none.
+pub(crate) fn go_near(thread: &Thread, address: u64) -> bool {
+    let window = address >> (PAGE_SHIFT + LEVEL_BITS);
+    let level = ROOT.get(window as usize).map_or(null_mut(), |entry| entry.load(Ordering::Acquire));
     if !level.is_null() {
         thread.window.set(window);
         thread.level.set(level.cast());
     }
     !level.is_null()
+}
+
+/// Does what `extent_at` does for an address whose level the thread remembers (`is_near`).
+#[inline(always)]
+fn extent_near(thread: &Thread, address: u64) -> Option<&'static Extent> {
+    // SAFETY: `go_near` stored it; levels are leaked once made.
+    let level = unsafe { &*thread.level.get().cast::<Level>() };
+    let page = (address >> PAGE_SHIFT) as usize;
+    // SAFETY: null, or never unmapped.
+    unsafe { level[page % LEVEL_ENTRIES].load(Ordering::Acquire).as_ref() }
 }
 
 /// Returns whether the radix can hold a segment at this base.

@@ -195,9 +195,9 @@ fn next_buffer() -> u32 {
 
 impl Claimed {
     /// Claims the block that begins at this address, if it was made by `cuMemAlloc` and the program
-    /// holds it.
+    /// holds it. The thread must remember where its segment is found (`is_near`).
     #[inline(always)]
-    pub(crate) fn at(thread: &Thread, address: u64) -> Option<Claimed> {
+    pub(crate) fn near(thread: &Thread, address: u64) -> Option<Claimed> {
         // Past the end of a segment, no slot holds the start of a block.
         let extent = extent_near(thread, address)?;
         let claim = |slot: &Slot| {

@@ -33,7 +33,7 @@ pub(crate) struct Thread {
     pub get_context_id: Cell<GetContextId>,
     /// Where it found the segment of its last free (`pagemap`): the first level of the way, and
     /// what that led to.
-    pub window: Cell<usize>,
+    pub window: Cell<u64>,
     pub level: Cell<*const c_void>,
     /// Set while a memory hook runs in this thread: its own calls are not observed.
     pub in_memory_hook: Cell<bool>,
@@ -105,7 +105,7 @@ thread_local! {
             list: Cell::new(null()),
             context: Cell::new(null()),
             get_context_id: Cell::new(GetContextId::UNKNOWN),
-            window: Cell::new(usize::MAX),
+            window: Cell::new(u64::MAX),
             level: Cell::new(null()),
             is_programs: Cell::new(false),
             tracked: Cell::new(TrackedBarrier::new()),

@@ -7,6 +7,7 @@ use cachealloc_core::BlockId;
 
 use crate::pagemap::{self, Claimed, Kind, Place, insert, occupy, place, remove};
 use crate::stand_ins::contexts::Context;
+use crate::state::thread::Thread;
 use crate::{ROUNDS, look_until};
 
 const SEGMENT_BYTES: u64 = 2 << 20;
@@ -144,16 +145,22 @@ fn free_twice(base: u64) {
     occupy(first, Kind::Context, 1024, 1024, BlockId(20));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            if Claimed::at(first).is_some() {
+            if claim(first).is_some() {
                 pagemap::vacate(first);
                 occupy(second, Kind::Context, 1024, 1024, BlockId(21));
             }
         });
         scope.spawn(|| {
-            if let Some(claimed) = Claimed::at(first) {
+            if let Some(claimed) = claim(first) {
                 assert_eq!(claimed.block(first).block, BlockId(20));
             }
         });
     });
     remove(base);
+}
+
+fn claim(address: u64) -> Option<Claimed> {
+    let thread = Thread::new(1);
+    assert!(pagemap::go_near(&thread, address));
+    Claimed::near(&thread, address)
 }

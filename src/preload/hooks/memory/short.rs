@@ -1,4 +1,6 @@
 //! `cuMemAlloc` and `cuMemFree` on their shortest paths: the thread's list has or takes the block.
+//! The functions to which these leave the rest do not unwind, so that calls of them are jumps, and
+//! no register has to be saved for them.
 
 use cachealloc_core::Requester;
 
@@ -8,7 +10,6 @@ use crate::cache::{alloc, blocks, free};
 use crate::contexts::lookup;
 use crate::driver::sys::{CuCode, CuError, CuResult, code};
 use crate::functions::Function;
-use crate::gate;
 use crate::hooks::{Token, guarded_by, out_of_memory};
 use crate::pagemap::{Claimed, Extent, Slot};
 use crate::process::bypass;
@@ -16,6 +17,7 @@ use crate::state::contexts::Context;
 use crate::state::thread;
 use crate::state::thread::Thread;
 use crate::state::thread_cache::Owned;
+use crate::{gate, pagemap};
 
 /// `cuMemAlloc(CUdeviceptr *pointer, size_t bytes)` on its shortest path: the thread's list has a
 /// block. `any` handles every call.
@@ -40,24 +42,47 @@ pub(crate) fn alloc_shortly(
                 // SAFETY: the program passed it for this result.
                 unsafe { pointer.write(address) };
                 drop(token);
-                blocks::note_peak(thread, context);
-                code(Ok(()))
+                match blocks::may_be_peak(context) {
+                    true => note_peak(thread, context),
+                    false => code(Ok(())),
+                }
             }
             CacheLookup::Nothing(list) => {
                 alloc_past_list(function, token, context, pointer, bytes, list, any)
             }
-            CacheLookup::Gone => {
-                blocks::not_cached(context);
-                drop(token);
-                any(pointer, bytes)
-            }
+            CacheLookup::Gone => alloc_after_end(token, context, pointer, bytes, any),
         }
     })
 }
 
+/// Ends an allocation that may be a new peak.
+#[cold]
+#[inline(never)]
+extern "C" fn note_peak(thread: &Thread, context: &Context) -> CuCode {
+    blocks::note_peak(thread, context);
+    code(Ok(()))
+}
+
+/// Allocates after the thread's list had a block that was no longer cached.
+#[cold]
+#[inline(never)]
+#[allow(improper_ctypes_definitions)]
+extern "C" fn alloc_after_end(
+    token: Token,
+    context: &Context,
+    pointer: *mut u64,
+    bytes: usize,
+    any: impl Fn(*mut u64, usize) -> CuCode,
+) -> CuCode {
+    blocks::not_cached(context);
+    drop(token);
+    any(pointer, bytes)
+}
+
 /// Allocates after a miss in the thread cache, or lets `any` decide.
 #[inline(never)]
-fn alloc_past_list(
+#[allow(improper_ctypes_definitions)]
+extern "C" fn alloc_past_list(
     function: &'static Function,
     token: Token,
     context: &'static Context,
@@ -108,20 +133,50 @@ pub(crate) fn free_shortly(
         if thread.inside.get() {
             return any(address);
         }
-        let Some(claimed) = Claimed::at(thread, address) else { return any(address) };
-        let Claimed { extent, slot, word } = claimed;
-        match free::into_list(thread, claimed, address) {
-            Next::Done => code(Ok(())),
-            Next::Core => free_into_core(function, thread, extent, slot, word, address),
-            Next::Route => free_claimed(function, thread, extent, slot, word, address),
+        match pagemap::is_near(thread, address) {
+            true => free_near(function, thread, address, any),
+            false => free_far(function, thread, address, any),
         }
     })
+}
+
+/// Frees a block far from those that the thread freed last.
+#[cold]
+#[inline(never)]
+#[allow(improper_ctypes_definitions)]
+extern "C" fn free_far(
+    function: &'static Function,
+    thread: &Thread,
+    address: u64,
+    any: impl Fn(u64) -> CuCode,
+) -> CuCode {
+    match pagemap::go_near(thread, address) {
+        true => free_near(function, thread, address, any),
+        false => any(address),
+    }
+}
+
+#[inline(always)]
+fn free_near(
+    function: &'static Function,
+    thread: &Thread,
+    address: u64,
+    any: impl Fn(u64) -> CuCode,
+) -> CuCode {
+    let Some(claimed) = Claimed::near(thread, address) else { return any(address) };
+    let Claimed { extent, slot, word } = claimed;
+    match free::into_list(thread, claimed, address) {
+        Next::Done => code(Ok(())),
+        Next::Core => free_into_core(function, thread, extent, slot, word, address),
+        Next::Route => free_claimed(function, thread, extent, slot, word, address),
+    }
 }
 
 /// Frees a claimed block into the core. The claim is passed in parts, so that they stay in
 /// registers.
 #[inline(never)]
-fn free_into_core(
+#[allow(improper_ctypes_definitions)]
+extern "C" fn free_into_core(
     function: &'static Function,
     thread: &Thread,
     extent: &'static Extent,
@@ -141,7 +196,8 @@ fn free_into_core(
 
 /// Frees a claimed block by the route that its state requires.
 #[inline(never)]
-fn free_claimed(
+#[allow(improper_ctypes_definitions)]
+extern "C" fn free_claimed(
     function: &'static Function,
     thread: &Thread,
     extent: &'static Extent,
