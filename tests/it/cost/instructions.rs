@@ -11,8 +11,8 @@ use cachealloc_tests::{compile, compile_library, release_library, skipped};
 /// for one round of the calls under the library. Each function of the library begins with two
 /// instructions that a function-patching tool can move, and a jump.
 const BOUNDS: [(&str, &str, u64); 15] = [
-    ("pair", "off", 238),
-    ("launch", "off", 90),
+    ("pair", "off", 220),
+    ("launch", "off", 73),
     // Copies between addresses of one large block, as in a program with its own allocator.
     ("copy", "off", 103),
     ("fill", "off", 104),
@@ -20,22 +20,22 @@ const BOUNDS: [(&str, &str, u64); 15] = [
     // An event is recorded, waited for by a stream, and queried.
     ("event", "off", 199),
     // Makes a barrier each time, and before each launch checks whether anything captures.
-    ("pair-and-launch", "off", 745),
+    ("pair-and-launch", "off", 706),
     // Allocates and frees in stream order: an event each time.
-    ("async", "off", 3_320),
+    ("async", "off", 3_300),
     // Eight blocks of different sizes, each of which is reused from its own thread cache, without
     // the core.
-    ("mixed", "off", 3_850),
+    ("mixed", "off", 3_650),
     // A pair of each of 64 sizes in turn. The cache first grows to hold a block of each.
     ("turns", "off", 35_000),
     // Three ranges are entered and left.
     ("range", "off", 80),
-    ("range", "all", 614),
+    ("range", "all", 600),
     // A pair below 30 frames of the program, whose stacks are recorded.
-    ("below", "all", 4_000),
+    ("below", "all", 3_850),
     // The driver serves all requests, and the library notes them.
-    ("pair", "off,cache:false", 2_300),
-    ("async", "off,cache:false", 2_650),
+    ("pair", "off,cache:false", 2_250),
+    ("async", "off,cache:false", 2_560),
 ];
 
 #[test]
