@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use crate::heap;
-use crate::pagemap::regions::{self, Pieces, Region};
+use crate::pagemap::regions::{self, Holder, Pieces, Region};
 use crate::pagemap::residence::{self, Page};
 use crate::state::contexts::Context;
 use crate::state::slot::{GRANULE_BYTES, Slot};
@@ -18,22 +18,26 @@ pub(crate) struct Extent {
     base: AtomicU64,
     context: AtomicPtr<Context>,
     slots_count: usize,
+    /// Slots of the blocks that do not have their region's.
+    slots: *const Slot,
+    /// Where the regions after the first would have the first one.
+    others: *const Region,
     /// Reasons why none of its blocks may enter a thread cache.
     special: AtomicU8,
     /// Whether it is a range of an arena: not all addresses are backed by memory, and none can be
     /// exported.
     expandable: AtomicBool,
-    bytes: AtomicU64,
-    /// Slots of the blocks that do not have their region's.
-    slots: *const Slot,
-    /// Where the regions after the first would have the first one.
-    others: *const Region,
-    /// The extent made before this one.
-    _older: *const Extent,
+    /// The holders of its first regions. A segment of small blocks has no more regions.
+    holders: [Holder; HOLDERS],
     /// The first region. Large segments have one block, which begins there.
     first: Region,
+    bytes: AtomicU64,
+    /// The extent made before this one.
+    _older: *const Extent,
 }
 
+/// Number of regions whose holders are in the first line.
+const HOLDERS: usize = (2 << 20) / (regions::GRANULES * GRANULE_BYTES as usize);
 const _: () = assert!(offset_of!(Extent, first) == 64);
 
 // SAFETY: `slots` points to a mapping that is never unmapped and holds only atomics.
@@ -131,6 +135,12 @@ impl Extent {
         }
     }
 
+    /// Returns the holder of this region, which has this granule.
+    #[inline(always)]
+    fn holder(&'static self, region: &'static Region, granule: usize) -> &'static Holder {
+        self.holders.get(granule / regions::GRANULES).unwrap_or(&region.holder)
+    }
+
     /// Returns a page of slots, in which no block begins, to the system. It reads as zero
     /// afterwards.
     pub(super) fn forget(&self, page: usize) {
@@ -154,8 +164,11 @@ impl Extent {
     #[inline]
     pub(super) fn slot_at(&'static self, offset: u64) -> Option<&'static Slot> {
         let granule = self.granule_at(offset)?;
-        let own = self.region(granule).slot_of(granule);
-        Some(own.unwrap_or_else(|| self.slot_in_page(granule)))
+        let region = self.region(granule);
+        Some(match self.holder(region, granule).begins_at(granule) {
+            true => region.slot(),
+            false => self.slot_in_page(granule),
+        })
     }
 
     /// Claims the block that begins at this offset: `claim` does so by the word of its slot.
@@ -168,13 +181,15 @@ impl Extent {
     ) -> Option<(&'static Slot, u64)> {
         let granule = self.granule_at(offset)?;
         let region = self.region(granule);
-        let Some(slot) = region.slot_of(granule) else {
+        let holder = self.holder(region, granule);
+        if !holder.begins_at(granule) {
             let slot = self.slot_in_page(granule);
             return claim(slot).map(|word| (slot, word));
-        };
+        }
+        let slot = region.slot();
         let word = claim(slot)?;
         // Another free of the block may have been first, and an equal block have the slot now.
-        if region.slot_of(granule).is_none() {
+        if !holder.begins_at(granule) {
             slot.word.store(word, Ordering::Release);
             return None;
         }
@@ -186,7 +201,8 @@ impl Extent {
     #[inline(always)]
     pub(super) fn take_slot(&'static self, offset: u64) -> Option<&'static Slot> {
         let granule = self.granule_at(offset)?;
-        if let Some(own) = self.region(granule).take(granule) {
+        let region = self.region(granule);
+        if let Some(own) = region.take(self.holder(region, granule), granule) {
             return Some(own);
         }
         self.page(granule / SLOTS_PER_PAGE).enter();
@@ -280,6 +296,7 @@ impl Spare {
             slots,
             slots_count,
             others: others.as_ptr().wrapping_sub(1),
+            holders: Default::default(),
             _older: EVER.load(Ordering::Relaxed).cast_const(),
             first: Region::default(),
         }));

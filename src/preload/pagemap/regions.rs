@@ -25,30 +25,44 @@ const PIECE: usize = (256 << 10) / size_of::<Region>();
 #[repr(align(64))]
 pub(super) struct Region {
     slot: Slot,
-    /// Low byte of the number of the granule whose block has `slot`, if that is not empty.
-    holder: AtomicU8,
+    /// Its holder, if the segment has no place for it (`Holder`).
+    pub(super) holder: Holder,
     /// State of the page of slots that begins with this region, if one does.
     pub(super) page: Page,
 }
 
 const _: () = assert!(size_of::<Region>() == 64 && GRANULES == 1 << u8::BITS);
 
-impl Region {
-    /// Returns the slot if it is that of a block which begins at this granule. A block whose slot
-    /// is in the page began while another one had this slot, so it is not the holder.
+/// Which block has the slot of a region, if that is not empty: the low byte of the number of the
+/// granule where it begins. Each free of a block in the region reads it, and the block's thread
+/// writes the slot in each of its calls. So where many threads may have blocks in a region, they
+/// are in different cache lines.
+#[derive(Default)]
+pub(super) struct Holder(AtomicU8);
+
+impl Holder {
+    /// Returns whether it is the block that begins at this granule. A block whose slot is in the
+    /// page began while another one had the region's, so it is not.
     #[inline(always)]
-    pub(super) fn slot_of(&self, granule: usize) -> Option<&Slot> {
-        (self.holder.load(Ordering::Acquire) == granule as u8).then_some(&self.slot)
+    pub(super) fn begins_at(&self, granule: usize) -> bool {
+        self.0.load(Ordering::Acquire) == granule as u8
+    }
+}
+
+impl Region {
+    #[inline(always)]
+    pub(super) fn slot(&self) -> &Slot {
+        &self.slot
     }
 
     /// Gives the slot to the block that begins at this granule, unless another one has it. Only
     /// one thread at a time may give slots of a region.
     #[inline(always)]
-    pub(super) fn take(&self, granule: usize) -> Option<&Slot> {
+    pub(super) fn take(&self, holder: &Holder, granule: usize) -> Option<&Slot> {
         if self.slot.word.load(Ordering::Acquire) != FREE {
             return None;
         }
-        self.holder.store(granule as u8, Ordering::Release);
+        holder.0.store(granule as u8, Ordering::Release);
         Some(&self.slot)
     }
 
