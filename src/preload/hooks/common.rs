@@ -155,6 +155,13 @@ pub(crate) fn failed_once(
     failed(function, captured, None, error, Again::of(&mut || real()))
 }
 
+/// Notes that a call has failed.
+pub(crate) fn note_failed(function: &'static Function, error: CuError) {
+    if !config::only_looks() {
+        note_lost(function, Err(error));
+    }
+}
+
 /// Returns the result of a call that has failed once. `device` is the device of its memory, if not
 /// the current one.
 #[cold]
@@ -166,10 +173,10 @@ fn failed(
     mut real: Again,
 ) -> CuResult {
     let code = Err(error);
+    note_failed(function, error);
     if config::only_looks() {
         return code;
     }
-    note_lost(function, code);
     let may_retry = function.oom_retry || !rule_holds(Rule::RetryAsListed);
     if code != Err(CuError::OUT_OF_MEMORY) || !may_retry {
         return code;

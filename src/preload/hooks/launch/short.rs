@@ -76,9 +76,19 @@ pub(crate) fn failed(
     error: CuError,
     real: impl Real,
 ) -> CuCode {
-    let done = common::failed_once(function, MayBeCaptured::Perhaps, error, real);
+    let lacks_memory = error == CuError::OUT_OF_MEMORY;
+    let done = match lacks_memory {
+        true => common::failed_once(function, MayBeCaptured::Perhaps, error, real),
+        false => {
+            common::note_failed(function, error);
+            Err(error)
+        }
+    };
     LEDGER.end(false, lane);
     // SAFETY: the arguments are those of the function.
     unsafe { submitted(function, words) };
-    code(done.or_else(|error| out_of_memory::answered(function, words, error)))
+    match lacks_memory {
+        true => code(done.or_else(|error| out_of_memory::answered(function, words, error))),
+        false => code(done),
+    }
 }
