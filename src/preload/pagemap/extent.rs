@@ -27,6 +27,8 @@ pub(crate) struct Extent {
     /// Whether it is a range of an arena: not all addresses are backed by memory, and none can be
     /// exported.
     expandable: AtomicBool,
+    /// Binary logarithm of the distance between its regions, in regions.
+    spread: u8,
     /// The holders of its first regions. A segment of small blocks has no more regions.
     holders: [Holder; HOLDERS],
     /// The first region. Large segments have one block, which begins there.
@@ -131,7 +133,7 @@ impl Extent {
             0 => &self.first,
             // SAFETY: there are regions for all granules that have a slot. `others` itself points
             // before them.
-            other => unsafe { &*self.others.wrapping_add(other) },
+            other => unsafe { &*self.others.wrapping_add(other << self.spread) },
         }
     }
 
@@ -282,7 +284,9 @@ impl Spare {
 
     fn make(&mut self, slots_count: usize) -> Option<&'static Extent> {
         let bytes = slots_count * size_of::<Slot>();
-        let others = self.regions.take(slots_count.saturating_sub(regions::GRANULES))?;
+        let regions_count = slots_count.div_ceil(regions::GRANULES);
+        let spread = u8::from(regions_count <= HOLDERS);
+        let others = self.regions.take(regions_count.saturating_sub(1) << spread)?;
         let slots = heap::map_zeroed(bytes)?.cast::<Slot>();
         // Without this, one block could cost 2 MiB, where the system maps that much at once.
         // SAFETY: the library's mapping of this size.
@@ -295,7 +299,8 @@ impl Spare {
             expandable: AtomicBool::new(false),
             slots,
             slots_count,
-            others: others.as_ptr().wrapping_sub(1),
+            others: others.as_ptr().wrapping_sub(1 << spread),
+            spread,
             holders: Default::default(),
             _older: EVER.load(Ordering::Relaxed).cast_const(),
             first: Region::default(),

@@ -5,9 +5,10 @@
 //! first block that begins in the region takes it, and only further ones take slots in the page. A
 //! block keeps its slot until it ends.
 //!
-//! A region takes 64 bytes once touched: 64 MiB of host memory for 128 GiB of the device. It has a
-//! cache line of its own, because a thread writes the slot in each of its calls, and the block in
-//! the next region may be another thread's.
+//! A region takes 32 bytes once touched: 32 MiB of host memory for 128 GiB of the device. A thread
+//! writes the slot of its block in each of its calls, and the block in the next region may be
+//! another thread's. In segments of small blocks, where that is likely, every other region is left
+//! out, so that each has a cache line of its own.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -22,7 +23,7 @@ const PIECE: usize = (256 << 10) / size_of::<Region>();
 
 /// A part of a segment.
 #[derive(Default)]
-#[repr(align(64))]
+#[repr(align(32))]
 pub(super) struct Region {
     slot: Slot,
     /// Its holder, if the segment has no place for it (`Holder`).
@@ -31,7 +32,7 @@ pub(super) struct Region {
     pub(super) page: Page,
 }
 
-const _: () = assert!(size_of::<Region>() == 64 && GRANULES == 1 << u8::BITS);
+const _: () = assert!(size_of::<Region>() == 32 && GRANULES == 1 << u8::BITS);
 
 /// Which block has the slot of a region, if that is not empty: the low byte of the number of the
 /// granule where it begins. Each free of a block in the region reads it, and the block's thread
@@ -92,9 +93,8 @@ impl Pieces {
         Pieces { unused: &[] }
     }
 
-    /// Returns empty regions for this number of granules, or `None` if there is no memory.
-    pub(super) fn take(&mut self, granules: usize) -> Option<&'static [Region]> {
-        let wanted = granules.div_ceil(GRANULES);
+    /// Returns this number of empty regions, or `None` if there is no memory.
+    pub(super) fn take(&mut self, wanted: usize) -> Option<&'static [Region]> {
         if wanted > self.unused.len() {
             self.unused = map(wanted.max(PIECE))?;
         }

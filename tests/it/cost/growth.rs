@@ -11,9 +11,8 @@ use cachealloc_tests::{
 
 use crate::record::snapshots::Place;
 
-/// About 200 bytes in the core, twice that with all assertions, and 64 for each 128 KiB of a segment
-/// with several blocks.
-const HOST_BYTES_PER_BLOCK_MAX: u64 = 1_400;
+/// About 200 bytes in the core, and 32 for each 128 KiB of a segment with several blocks.
+const HOST_BYTES_PER_BLOCK_MAX: u64 = 1_000;
 
 /// Runs `growth.c` with these arguments and returns the number that it prints.
 fn grown(arguments: &[u64]) -> u64 {
