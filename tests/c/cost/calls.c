@@ -65,7 +65,7 @@ __attribute__((noinline)) static int rounds(const char *kind, long count, uint64
     int range = !strcmp(kind, "range");
     int (*push)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "cachealloc_range_push");
     void (*pop)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "cachealloc_range_pop");
-    int mixed = !strcmp(kind, "mixed"), turns = !strcmp(kind, "turns");
+    int turns = !strcmp(kind, "turns"), mixed = turns || !strcmp(kind, "mixed");
     int copy = !strcmp(kind, "copy"), fill = !strcmp(kind, "fill"), graph = !strcmp(kind, "graph");
     int event = !strcmp(kind, "event");
     int (*copy_async)(uint64_t, uint64_t, uint64_t, void *) = find("cuMemcpyDtoDAsync_v2");
@@ -102,17 +102,14 @@ __attribute__((noinline)) static int rounds(const char *kind, long count, uint64
             continue;
         }
         if (mixed) {
-            for (int j = 0; j < 8; j++)
+            for (int j = 0; turns && j < 64; j++)
+                if (alloc(address, 4096 * (1 + j * 7 % 61)) || release(address[0]))
+                    return 1;
+            for (int j = 0; !turns && j < 8; j++)
                 if (alloc(&address[j], 4096 * (1 + j * 7 % 13)))
                     return 1;
-            for (int j = 0; j < 8; j++)
+            for (int j = 0; !turns && j < 8; j++)
                 if (release(address[j]))
-                    return 1;
-            continue;
-        }
-        if (turns) {
-            for (int j = 0; j < 64; j++)
-                if (alloc(address, 4096 * (1 + j * 7 % 61)) || release(address[0]))
                     return 1;
             continue;
         }
