@@ -169,6 +169,9 @@ mod tests {
             assert_eq!(capacity.bytes(), shown);
             let is_saved = shown.is_some_and(|shown| 3 * reserved_bytes >= shown);
             assert_eq!(capacity.is_saved(), is_saved);
+            let near_bytes = (shown.unwrap_or(UNIT) / 8 * 7 + random(3)).saturating_sub(1);
+            let is_plentiful = shown.is_none_or(|shown| 8 * near_bytes < 7 * shown);
+            assert_eq!(capacity.is_plentiful(near_bytes), is_plentiful);
 
             let (bytes, peak_bytes) = (shown.unwrap_or(UNIT), UNIT * random(4) / 2);
             let slack_bytes = (bytes / 32 * 31).saturating_sub(peak_bytes);
