@@ -24,8 +24,8 @@ pub(crate) struct Extent {
     others: *const Region,
     /// Reasons why none of its blocks may enter a thread cache.
     special: AtomicU8,
-    /// Whether it is a range of an arena: not all addresses are backed by memory, and none can be
-    /// exported.
+    /// Whether it is a range of an arena: not all addresses are backed by memory, and no other
+    /// process can open any.
     expandable: AtomicBool,
     /// Binary logarithm of the distance between its regions, in regions.
     spread: u8,

@@ -1,6 +1,7 @@
 //! The launch of a kernel to which nothing applies but the counts: the shortest path of the hottest
-//! call, in steps between which `exports.rs` jumps with all arguments in their places. On other
-//! processors these are not all in the same places, and each launch takes the path of every launch.
+//! call, in steps between which `exports/short_launch.rs` jumps with all arguments in their places.
+//! On other processors these are not all in the same places, and each launch takes the path of
+//! every launch.
 
 use cachealloc_core::order::Lane;
 
@@ -76,19 +77,19 @@ pub(crate) fn failed(
     error: CuError,
     real: impl Real,
 ) -> CuCode {
-    let lacks_memory = error == CuError::OUT_OF_MEMORY;
-    let done = match lacks_memory {
-        true => common::failed_once(function, MayBeCaptured::Perhaps, error, real),
-        false => {
-            common::note_failed(function, error);
-            Err(error)
-        }
+    let done = if error == CuError::OUT_OF_MEMORY {
+        common::failed_once(function, MayBeCaptured::Perhaps, error, real)
+    } else {
+        common::note_failed(function, error);
+        Err(error)
     };
     LEDGER.end(false, lane);
     // SAFETY: the arguments are those of the function.
     unsafe { submitted(function, words) };
-    match lacks_memory {
-        true => code(done.or_else(|error| out_of_memory::answered(function, words, error))),
-        false => code(done),
+    match done {
+        Err(CuError::OUT_OF_MEMORY) => {
+            code(out_of_memory::answered(function, words, CuError::OUT_OF_MEMORY))
+        }
+        done => code(done),
     }
 }
