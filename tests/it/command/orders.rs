@@ -47,6 +47,14 @@ fn says(running: &Running, key: &str) -> String {
     json[key].to_string()
 }
 
+/// Waits until the process has allocated this many blocks more. How long it takes depends on what
+/// else the machine does.
+fn allocates(running: &Running, blocks: u64) {
+    let served = || says(running, "allocations_served").parse::<u64>().expect("a number");
+    let before = served();
+    while served() < before + blocks {}
+}
+
 const ALL: &str = "records every allocation and free (context all, stacks all), up to 1,000 entries of each \
                    context";
 
@@ -62,6 +70,7 @@ fn recording_is_switched_while_the_program_runs() {
     assert_eq!(says(&running, "recording"), "null");
     let snapshot = || order(&running, "snapshot", "").ok();
     obeyed(&running, "record", "on", ALL);
+    allocates(&running, 2000);
     snapshot();
     obeyed(
         &running,
@@ -78,6 +87,7 @@ fn recording_is_switched_while_the_program_runs() {
     let now =
         r#"{"record":"all","context":"alloc","stacks":"native","max_entries":50,"device":null}"#;
     assert_eq!(says(&running, "recording"), now);
+    allocates(&running, 100);
     snapshot();
     obeyed(&running, "record", "off", "records nothing");
     snapshot();
@@ -101,7 +111,7 @@ fn recording_started_from_outside_is_written_at_exit() {
         let running = Running::new(statistics("busy 2 exit").conf(conf).folder(&place.path));
         running.wait_for_file();
         obeyed(&running, "record", "on", ALL);
-        std::thread::sleep(Duration::from_millis(200)); // it allocates
+        allocates(&running, 100);
         if !signal.is_empty() {
             kill(signal, running.child.id());
         }
