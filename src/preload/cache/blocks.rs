@@ -159,13 +159,19 @@ fn keep_regular(
 ) -> bool {
     let LiveBlock { block: id, address, bytes, requested_bytes, .. } = *block;
     let cached = CachedBlock { address, bytes, block: id.0, slot: block.slot() };
-    let most_bytes = || limits::most(context) / REGULAR_BYTES_PART;
+    let most_bytes = |is_scarce| {
+        let part = if is_scarce { REGULAR_BYTES_PART_SCARCE } else { REGULAR_BYTES_PART };
+        limits::most(context) / part
+    };
     context.thread_cache.keep(thread, cached, requested_bytes, most_bytes, mark)
 }
 
 /// Threads keep at most one byte in this many of the device memory, or of the limit, for their
 /// regular sizes: much less than an allocator that merges late would leave between blocks.
 const REGULAR_BYTES_PART: u64 = 1024;
+/// The part where memory is scarce: a kept block may lie where a larger one would fit, which the
+/// program may need by then.
+const REGULAR_BYTES_PART_SCARCE: u64 = 32 * REGULAR_BYTES_PART;
 
 /// Frees the block without trying the list. Only where there are no red zones.
 #[inline(always)]

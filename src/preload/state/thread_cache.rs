@@ -20,7 +20,7 @@
 //! The blocks of one list have one size, so a hit counts itself and its requested bytes, and
 //! nothing else; the bytes are computed when the size changes, or on request.
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use cachealloc_core::BlockId;
 
@@ -79,6 +79,8 @@ pub(crate) struct ThreadCache {
     more_end: AtomicUsize,
     /// Bytes that all threads together may keep for their regular sizes.
     budgeted_bytes: AtomicU64,
+    /// Whether memory was scarce at the last miss: threads may keep less then.
+    is_memory_scarce: AtomicBool,
 }
 
 impl ThreadCache {
@@ -184,6 +186,7 @@ impl ThreadCache {
         is_plentiful: bool,
         mut each: impl FnMut(CachedBlock),
     ) {
+        self.is_memory_scarce.store(!is_plentiful, Ordering::Relaxed);
         let note = |list: &mut List| list.regulars.as_mut().is_some_and(|own| own.note_miss());
         let may_stay = bytes <= REGULAR_BYTES_MAX && thread.seat() != SHARED;
         if may_stay && self.shard(thread).with(note) && is_plentiful {
@@ -229,14 +232,14 @@ impl ThreadCache {
     }
 
     /// Keeps a claimed block of a size that this thread requests repeatedly, if there is a place
-    /// for it. `most_bytes` is the bound for all threads together. `mark` notes that the block is
-    /// cached.
+    /// for it. `most_bytes` returns the bound for all threads together, given whether memory is
+    /// scarce. `mark` notes that the block is cached.
     pub(crate) fn keep(
         &self,
         thread: &Thread,
         cached: CachedBlock,
         requested_bytes: u64,
-        most_bytes: impl FnOnce() -> u64,
+        most_bytes: impl FnOnce(bool) -> u64,
         mark: impl FnOnce(),
     ) -> bool {
         if cached.bytes > REGULAR_BYTES_MAX {
@@ -259,8 +262,14 @@ impl ThreadCache {
 
     /// Raises the budget of one thread, within that of all threads.
     #[cold]
-    fn widen(&self, budget_bytes: &mut u64, bytes: u64, most_bytes: impl FnOnce() -> u64) -> bool {
-        let (more_bytes, most_bytes) = (bytes.max(BUDGET_STEP_BYTES), most_bytes());
+    fn widen(
+        &self,
+        budget_bytes: &mut u64,
+        bytes: u64,
+        most_bytes: impl FnOnce(bool) -> u64,
+    ) -> bool {
+        let more_bytes = bytes.max(BUDGET_STEP_BYTES);
+        let most_bytes = most_bytes(self.is_memory_scarce.load(Ordering::Relaxed));
         let wider = |all: u64| Some(all + more_bytes).filter(|all| *all <= most_bytes);
         let widened =
             self.budgeted_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, wider).is_ok();

@@ -62,6 +62,10 @@ fn blocks_stay_within_the_limit() {
 fn sizes_in_turn_leave_the_limit_to_others() {
     let run = Run::c("sizes_in_turn.c").env("SIM_MEMORY_MB", "512").conf("gpu_memory_limit_mb:64");
     assert_eq!(run.output().ok().stdout.trim(), "128");
+    // Where memory is short, none is kept where other blocks would fit.
+    let run = || Run::c("sizes_in_turn.c").arg("448").env("SIM_MEMORY_MB", "512");
+    let [native, ours] = [run().native(), run().conf("log:quiet")].map(|it| it.output().ok());
+    assert_eq!(ours.stdout, native.stdout);
 }
 
 /// Memory that the driver serves itself counts too, whether or not anything is recorded.

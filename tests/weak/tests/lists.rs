@@ -160,7 +160,7 @@ fn ask(cache: &ThreadCache, thread: &Thread, bytes: u64) -> Option<CachedBlock> 
 }
 
 fn keep(cache: &ThreadCache, thread: &Thread, cached: CachedBlock, most_bytes: u64) -> bool {
-    cache.keep(thread, cached, cached.bytes, || most_bytes, || ())
+    cache.keep(thread, cached, cached.bytes, |_| most_bytes, || ())
 }
 
 /// Requests blocks until the lists keep all these sizes.
@@ -243,7 +243,12 @@ fn regular_sizes_stay_after_misses_in_a_row() {
     let stayed = [(); 9].map(|()| stays_after_miss(4096, true));
     assert_eq!(stayed, [false, false, false, false, false, false, false, true, true]);
     assert!(!stays_after_miss(4096, false));
+    // Until the next miss, the bound is that of scarce memory.
+    let keeps =
+        || cache.keep(&here, block_of(1), 512, |is_scarce| u64::from(!is_scarce) << 20, || ());
+    assert!(!keeps());
     assert!(!stays_after_miss(2 << 20, true));
+    assert!(keeps());
     assert!(stays_after_miss(4096, true));
     let found = (0..2_000).filter_map(|_| ask(&cache, &here, size(1))).count();
     assert_eq!(found, 1);
