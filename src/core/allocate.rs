@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 
 use crate::allocate::plain::PlainHit;
 use crate::allocator::Allocator;
-use crate::block::{Block, State};
+use crate::block::{Block, OutsideUse, State};
 use crate::free_index::bins::{Bins, Rank};
 use crate::policy::{BLOCK_BYTES_MIN, exact_block_bytes, is_small, own_segment_bytes};
 use crate::request::{Request, Stage, Wanted};
@@ -409,7 +409,7 @@ impl Allocator {
             block.behind = Some(tag);
         }
         block.state = State::Allocated;
-        block.used_outside = false;
+        block.used_outside = OutsideUse::NONE;
         block.requested_bytes = requested_bytes;
         self.segments.at_mut(block.segment.0).allocated_count += 1;
         let (pool, bytes) = (block.pool, block.bytes);

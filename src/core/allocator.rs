@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use crate::allocator::counts::Counts;
 use crate::arenas::Arenas;
-use crate::block::{Block, SegmentRow, State};
+use crate::block::{Block, OutsideUse, SegmentRow, State};
 use crate::capacity::Capacity;
 use crate::free_index::FreeIndex;
 use crate::idle::decay::{Decay, IdleEpoch};
@@ -281,7 +281,7 @@ impl Allocator {
             exported: false,
             expandable,
             private,
-            used_outside: false,
+            used_outside: OutsideUse::NONE,
             behind: None,
             freed_at: self.clock,
             idle_span: None,

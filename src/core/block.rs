@@ -6,6 +6,8 @@
 //!             first --next--> block --next--> block --next--> None
 //! ```
 
+use core::ops::BitOrAssign;
+
 use crate::rules::{Rule, rule_holds};
 use crate::types::{Address, BlockId, Pool, PrivatePool, Requester, ReuseCondition, SegmentId};
 
@@ -28,9 +30,8 @@ pub(crate) struct Block {
     pub expandable: bool,
     /// See Note [Private pools] in private.rs.
     pub private: Option<PrivatePool>,
-    /// Whether it belongs to a private pool and was freed while work outside of its capture may
-    /// have used it.
-    pub used_outside: bool,
+    /// For a freed block of a private pool: the work outside of its capture that may have used it.
+    pub used_outside: OutsideUse,
     /// For an allocated block: the end of its stream's earlier use of this memory, if that was not
     /// known to be complete.
     pub behind: Option<Tag>,
@@ -39,6 +40,34 @@ pub(crate) struct Block {
     /// For a free block in an arena that has merged with others: the part that has been free for
     /// longer.
     pub idle_span: Option<IdleSpan>,
+}
+
+/// Work outside of its capture that may have used a freed block of a private pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OutsideUse(u8);
+
+impl OutsideUse {
+    /// There was none, or it was complete.
+    pub(crate) const NONE: OutsideUse = OutsideUse(0);
+    /// It is complete when events are that the caller keeps for the pool.
+    pub(crate) const UNTIL_EVENTS: OutsideUse = OutsideUse(1);
+    /// It may be any work from before the pool's end.
+    pub(crate) const UNKNOWN: OutsideUse = OutsideUse(3);
+
+    pub(crate) fn is_any(self) -> bool {
+        self != OutsideUse::NONE
+    }
+
+    pub(crate) fn is_unknown(self) -> bool {
+        self == OutsideUse::UNKNOWN
+    }
+}
+
+impl BitOrAssign for OutsideUse {
+    /// Makes it the use of two blocks that become one.
+    fn bitor_assign(&mut self, other: OutsideUse) {
+        self.0 |= other.0;
+    }
 }
 
 /// A part of a block, and when the last byte of it became free.

@@ -6,7 +6,7 @@ use core::mem::take;
 use core::ops::Range;
 
 use crate::allocator::Allocator;
-use crate::block::{Block, IdleSpan, State, Tag};
+use crate::block::{Block, IdleSpan, OutsideUse, State, Tag};
 use crate::tags::{self, TagEpoch};
 use crate::types::{BlockId, EventId, ReuseCondition};
 
@@ -53,7 +53,10 @@ impl Allocator {
         }
         let is_private = self.blocks.at(id.0).private.is_some();
         // A capture that adopts ordinary memory later finds all work with it complete.
-        let used_outside = is_private && ready != ReuseCondition::Everywhere;
+        let used_outside = match is_private && ready != ReuseCondition::Everywhere {
+            true => OutsideUse::UNKNOWN,
+            false => OutsideUse::NONE,
+        };
         let ready = if is_private { self.ready_if_freed(id, ready) } else { ready };
         self.free_as(id, ready, used_outside)
     }
@@ -69,7 +72,7 @@ impl Allocator {
         &mut self,
         id: BlockId,
         ready: ReuseCondition,
-        used_outside: bool,
+        used_outside: OutsideUse,
     ) -> Option<Behind> {
         let block = self.blocks.at_mut(id.0);
         assert!(block.state == State::Allocated, "{id:?} is freed but not allocated");
@@ -99,6 +102,17 @@ impl Allocator {
             self.note_leaving(segment);
         }
         behind.map(Behind)
+    }
+
+    /// Records that the caller keeps an event for the pool of this freed block, if it waits for
+    /// one: that event is complete after all work outside of the capture that used the block.
+    /// Returns whether it does.
+    pub fn waits_with_pool_until_events(&mut self, id: BlockId) -> bool {
+        let waits = self.waits_with_pool(id);
+        if waits {
+            self.blocks.at_mut(id.0).used_outside = OutsideUse::UNTIL_EVENTS;
+        }
+        waits
     }
 
     /// Returns whether this allocated block was handed out after pending work of its stream.

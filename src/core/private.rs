@@ -189,10 +189,11 @@ impl Allocator {
         segments.into_iter().map(|segment| self.segments.at(segment.0).base).collect()
     }
 
-    /// Returns whether each block of the pool that is not held was freed after all work with it.
+    /// Returns whether each block of the pool that is not held was freed after all work with it, or
+    /// the caller keeps an event after that work.
     pub fn is_over(&self, id: PrivatePool) -> bool {
         let mut blocks = self.blocks_of(id).map(|block| self.blocks.at(block.0));
-        blocks.all(|block| block.state == State::Allocated || !block.used_outside)
+        blocks.all(|block| block.state == State::Allocated || !block.used_outside.is_unknown())
     }
 
     /// Makes the pool's memory ordinary memory. The caller has made sure that all work from before

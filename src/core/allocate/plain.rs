@@ -6,7 +6,7 @@
 //! adjacent ones are merged.
 
 use crate::allocator::Allocator;
-use crate::block::{Block, State};
+use crate::block::{Block, OutsideUse, State};
 use crate::free_index::bins::Rank;
 use crate::rules::{Rule, rule_holds};
 use crate::types::{Address, Allocation, BlockId, Pool};
@@ -77,7 +77,7 @@ impl Allocator {
             exported: false,
             expandable: false,
             private: None,
-            used_outside: false,
+            used_outside: OutsideUse::NONE,
             behind: None,
             freed_at,
             idle_span: None,

@@ -107,7 +107,10 @@ impl Allocator {
         let of_pool = block.tag().is_some() && block.work_tag().is_none();
         assert!(!of_pool || block.private.is_some(), "I19: {id:?} waits for no pool: {block:?}");
         let outside = block.used_outside;
-        assert!(!outside || block.private.is_some(), "I19: {id:?} is of no pool: {block:?}");
+        assert!(
+            !outside.is_any() || block.private.is_some(),
+            "I19: {id:?} is of no pool: {block:?}"
+        );
         if let Some(tag) = block.work_tag() {
             assert!(
                 self.tags.holds(id, block.pool, tag),

@@ -18,7 +18,7 @@
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::block::{Block, State};
+use crate::block::{Block, OutsideUse, State};
 use crate::rules::{Rule, rule_holds};
 use crate::types::{Address, BlockId, PrivatePool, ReuseCondition, SegmentId};
 
@@ -40,7 +40,7 @@ impl Allocator {
         if self.segments.at(segment.0).private.is_none() {
             self.set_private(id, None);
         }
-        self.free_as(id, ReuseCondition::Everywhere, false);
+        self.free_as(id, ReuseCondition::Everywhere, OutsideUse::NONE);
     }
 
     /// Detaches this block, which the program still holds and no node references: it will be freed
@@ -58,7 +58,7 @@ impl Allocator {
         let opens = |id: &BlockId| {
             let block = self.blocks.at(id.0);
             let free = block.private.is_some() && block.state != State::Allocated;
-            free && !block.used_outside && !uses(block.address, block.end())
+            free && !block.used_outside.is_any() && !uses(block.address, block.end())
         };
         let free: Vec<BlockId> = self.blocks_from(first).filter(opens).collect();
         free.into_iter().for_each(|block| self.open_block(block));
@@ -77,7 +77,7 @@ impl Allocator {
         let row = self.segments.at(id.0);
         let Some(pool) = row.private else { return false };
         let blocks: Vec<BlockId> = self.blocks_from(row.first).collect();
-        let unused = blocks.iter().all(|block| !self.blocks.at(block.0).used_outside);
+        let unused = blocks.iter().all(|block| !self.blocks.at(block.0).used_outside.is_any());
         if row.allocated_count > 0 || !unused || uses(row.base, row.end()) {
             return false;
         }
@@ -96,7 +96,7 @@ impl Allocator {
     pub fn open_rest(&mut self, pool: PrivatePool, uses: impl Fn(Address, Address) -> bool) {
         self.open_where(pool, |block| {
             let free = block.state != State::Allocated;
-            let used = uses(block.address, block.end()) || free && block.used_outside;
+            let used = uses(block.address, block.end()) || free && block.used_outside.is_any();
             !used || !rule_holds(Rule::ReferencedStaysWithGraph)
         });
     }
@@ -139,7 +139,7 @@ impl Allocator {
         self.set_private(id, None);
         let clock = self.clock;
         let block = self.blocks.at_mut(id.0);
-        block.used_outside = false;
+        block.used_outside = OutsideUse::NONE;
         if stays {
             return;
         }

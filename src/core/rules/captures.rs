@@ -47,8 +47,8 @@ macro_rules! captures {
             /// The memory of an ended pool becomes free for every request only when an event
             /// recorded after its last work is complete.
             PoolEndsAfterEvent = "pool_ends_after_event",
-            /// An ended pool also waits for the work of other contexts.
-            PoolEndsAfterOtherContexts = "pool_ends_after_other_contexts",
+            /// An ended pool also waits for the streams on which its blocks were freed.
+            PoolEndsAfterNotedUses = "pool_ends_after_noted_uses",
             /// A pool ends at once if each of its frees had waited for all work.
             WaitedPoolEndsAtOnce = "waited_pool_ends_at_once",
             /// When memory is short, the library waits for the driver to report graphs that have

@@ -31,6 +31,7 @@ use crate::pagemap::{Claimed, Kind, LiveBlock, Place};
 use crate::record::capture;
 use crate::state::barriers::LEDGER;
 use crate::state::contexts::Context;
+use crate::state::events::EventRef;
 use crate::state::thread::Thread;
 use crate::state::thread_cache::CacheInsert;
 use crate::state::under_way::Begun;
@@ -149,7 +150,8 @@ pub(crate) fn in_capture(thread: &Thread, address: u64, stream: StreamHandle) ->
     };
     let behind = Behind::Stream(stream);
     lock(&capture.names).add(address, address + free.block.bytes);
-    private_pools::free(thread, free.context, free.freed(), ReuseCondition::NextBarrier, behind);
+    let ready = ReuseCondition::NextBarrier;
+    private_pools::free(thread, free.context, free.freed(), ready, behind, None);
     Some(Ok(()))
 }
 
@@ -366,15 +368,22 @@ impl<'a> Free<'a> {
 
     pub(super) fn park_for_barrier(&self) -> CuResult {
         if self.is_private() {
-            let Free { thread, context, .. } = *self;
-            // Only captured work uses the memory of a captured `cuMemAllocAsync`. For all other
-            // memory, treat this free as one on a separate stream.
-            let captured = self.block.kind == Kind::Stream;
-            let behind = if captured { Behind::Everything } else { Behind::Other };
-            private_pools::free(thread, context, self.freed(), ReuseCondition::NextBarrier, behind);
-            return Ok(());
+            return self.park_with_pool(None);
         }
         stream_frees::free(self.context, self.freed(), ReuseCondition::NextBarrier, None);
+        Ok(())
+    }
+
+    /// Frees a block that waits for its pool. If its user was a stream, that has completed when the
+    /// event `until` is.
+    pub(super) fn park_with_pool(&self, until: Option<EventRef>) -> CuResult {
+        let Free { thread, context, .. } = *self;
+        // Only captured work uses the memory of a captured `cuMemAllocAsync`. For all other memory,
+        // treat this free as one on a separate stream.
+        let captured = self.block.kind == Kind::Stream;
+        let behind = if captured { Behind::Everything } else { Behind::Other };
+        let ready = ReuseCondition::NextBarrier;
+        private_pools::free(thread, context, self.freed(), ready, behind, until);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult, STREAM_PER_THREAD, StreamHandle};
 use crate::graphs::{pools, private_pools};
 use crate::lock::lock;
-use crate::ordering::{across, barrier, captures, legacy_stream, native_wait};
+use crate::ordering::{across, barrier, legacy_stream, native_wait};
 use crate::state::contexts::Context;
 use crate::state::events::EventRef;
 use crate::state::stream_frees::Place;
@@ -49,10 +49,9 @@ impl Free<'_> {
         match free_on_stream(&facts, elsewhere) {
             StreamRoute::Publish => self.publish(),
             StreamRoute::ParkForBarrier => return self.park_for_barrier(),
-            // A capture must know about its block.
-            StreamRoute::Tag if captures::maybe() && private_pools::keep(&self.block) => {
-                self.join(stream);
-                return self.park_for_barrier();
+            // A capture must know about its block, and a graph keeps it.
+            StreamRoute::Tag if private_pools::keep(&self.block) => {
+                return self.keep_with_pool(stream, owner);
             }
             StreamRoute::Tag => return self.tag(stream, owner),
         }
@@ -101,6 +100,33 @@ impl Free<'_> {
         }
         self.tag_with(stream, event, place, here);
         Ok(())
+    }
+
+    /// Frees a block that a capture or a graph keeps. After that has ended, the block is free once
+    /// an event recorded on this stream now is complete.
+    #[cold]
+    fn keep_with_pool(&self, stream: Stream, owner: &'static Context) -> CuResult {
+        self.join(stream);
+        let copied = if self.copies_zone() {
+            red_zones::copy(self.context, self.zone(), stream.handle)
+        } else {
+            None
+        };
+        let all_users = !self.is_on_other_streams();
+        let event = owner.events.take(self.thread, |body| owner.enter(body));
+        let Ok(event) = event else { return self.park_for_barrier() };
+        match api::relaxed(|| api::event_record(event.handle(), stream.handle)) {
+            Ok(()) => {}
+            Err(CuError::OUT_OF_MEMORY) => return self.park_for_barrier(),
+            error => {
+                self.block.give_back();
+                return error;
+            }
+        }
+        if let Some(copied) = copied {
+            red_zones::check_after(self.context, copied, event.clone());
+        }
+        self.park_with_pool(all_users.then_some(event))
     }
 
     /// Tags the block with the event of the previous free, if that event suffices.
@@ -165,7 +191,7 @@ impl Free<'_> {
         let event = owner.events.take(self.thread, |body| owner.enter(body)).ok();
         let record = |event: &EventRef| api::relaxed(|| api::event_record(event.handle(), stream));
         match event.filter(|event| record(event).is_ok()) {
-            Some(event) => pools::note_use_elsewhere(pool, event),
+            Some(event) => pools::note_use_until(pool, event),
             // Wait for the stream, for the reason in `without_event`. The free itself reports
             // errors of the stream.
             None => {

@@ -49,6 +49,7 @@ impl Free<'_> {
                 self.freed(),
                 ReuseCondition::Everywhere,
                 Behind::Everything,
+                None,
             );
         }
         self.look_behind();

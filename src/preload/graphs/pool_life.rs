@@ -8,9 +8,10 @@
 //!
 //! The next request for memory reads the notice. From then on frees into the pool are ordinary
 //! frees. The launches have completed (unless an executable was updated), so if each free of a
-//! block was ordered after all work with it, the pool's memory is ordinary memory. Otherwise an
-//! event is recorded after all work so far, and the memory is ordinary once that is complete; not
-//! during a capture. There is never a barrier or a wait: on the plain driver nothing waits here.
+//! block was ordered after all work with it, the pool's memory is ordinary memory. A free on a
+//! stream was ordered after that stream's work: the memory is ordinary once the event recorded
+//! there at the free is complete. Otherwise an event is recorded after all work so far; not during
+//! a capture. There is never a barrier or a wait: on the plain driver nothing waits here.
 //!
 //! A capture that is invalidated destroys its graph, so it ends like any other. Without user
 //! objects the pool is kept permanently: a graph that is launched must find its memory.
@@ -112,7 +113,7 @@ impl Ended {
                     && native_wait::wait_natively(self.context, Wait::BarrierFailed).is_ok()
             }
         };
-        let over = over && !pools::is_used_elsewhere(self.pool);
+        let over = over && !pools::is_still_used(self.pool);
         if over || !rule_holds(Rule::PoolEndsAfterEvent) {
             pools::close(self.context, self.pool);
             return true;

@@ -49,9 +49,10 @@ static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Blocks that are freed when their pool ends.
 static FREED_AT_END: Mutex<Vec<(PrivatePool, u64)>> = Mutex::new(Vec::new());
 
-/// Pools of which streams of other contexts used a block until these events: an event of the pool's
-/// own context does not cover that.
-static USED_ELSEWHERE: Mutex<Vec<(PrivatePool, EventRef)>> = Mutex::new(Vec::new());
+/// Pools of which streams outside of the capture used a block until these events. An event of the
+/// pool's own context covers no stream of another one, and none is recorded while a stream
+/// captures.
+static USED_UNTIL: Mutex<Vec<(PrivatePool, EventRef)>> = Mutex::new(Vec::new());
 
 /// Opens a pool for a capture that began at this epoch of the context. `keep` makes the capture's
 /// graph call that function with that notice when the graph ends; it returns `false` if that is
@@ -114,20 +115,20 @@ pub(crate) fn has_put_off(pool: PrivatePool) -> bool {
     lock(&FREED_AT_END).iter().any(|(of, _)| *of == pool)
 }
 
-/// Notes that work of another context uses memory of the pool until this event.
-pub(crate) fn note_use_elsewhere(pool: PrivatePool, until: EventRef) {
-    lock(&USED_ELSEWHERE).push((pool, until));
+/// Notes that work outside of its capture uses memory of the pool until this event.
+pub(crate) fn note_use_until(pool: PrivatePool, until: EventRef) {
+    lock(&USED_UNTIL).push((pool, until));
 }
 
-/// Returns whether work of other contexts may still use memory of the pool.
-pub(crate) fn is_used_elsewhere(pool: PrivatePool) -> bool {
+/// Returns whether noted work outside of its capture may still use memory of the pool.
+pub(crate) fn is_still_used(pool: PrivatePool) -> bool {
     let event_of = |used: &(PrivatePool, EventRef)| (used.0 == pool).then(|| used.1.clone());
-    let events: Vec<EventRef> = lock(&USED_ELSEWHERE).iter().filter_map(event_of).collect();
+    let events: Vec<EventRef> = lock(&USED_UNTIL).iter().filter_map(event_of).collect();
     let used = events.iter().any(|event| api::relaxed(|| event.query()) == Err(CuError::NOT_READY));
     if !used && !events.is_empty() {
-        lock(&USED_ELSEWHERE).retain(|(of, _)| *of != pool);
+        lock(&USED_UNTIL).retain(|(of, _)| *of != pool);
     }
-    used && rule_holds(Rule::PoolEndsAfterOtherContexts)
+    used && rule_holds(Rule::PoolEndsAfterNotedUses)
 }
 
 /// Frees the block at this address when the pool ends; see Note [Memory that comes back].

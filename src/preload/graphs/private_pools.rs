@@ -57,6 +57,7 @@ use crate::pagemap::{Kind, LiveBlock};
 use crate::record::capture as stacks;
 use crate::record::recorder::Freed;
 use crate::state::contexts::Context;
+use crate::state::events::EventRef;
 use crate::state::thread::Thread;
 
 /// Serves `cuMemAlloc` during a capture. Returns `None` if the call does not belong to a capture.
@@ -93,7 +94,8 @@ pub(crate) enum Behind {
     Other,
 }
 
-/// Frees a block of a private pool. `ready` is what the block waits for if the pool has ended.
+/// Frees a block of a private pool. `ready` is what the block waits for if the pool has ended. If
+/// work outside of the capture used it, that has completed when the event `until` is.
 #[cold]
 pub(crate) fn free(
     thread: &Thread,
@@ -101,6 +103,7 @@ pub(crate) fn free(
     freed: Freed,
     ready: ReuseCondition,
     behind: Behind,
+    until: Option<EventRef>,
 ) {
     let pool = lock(&context.allocator).private_pool_of(freed.block);
     let capture = pool.and_then(open_captures::of_pool);
@@ -125,6 +128,11 @@ pub(crate) fn free(
         return pools::opened(context, &mut allocator, &[Address(freed.address)]);
     }
     blocks::free(context, &mut allocator, freed, ready);
+    if let (Some(pool), Some(until)) = (pool, until)
+        && allocator.waits_with_pool_until_events(freed.block)
+    {
+        pools::note_use_until(pool, until);
+    }
     drop(allocator);
     if let (Some(work), Some((point, home)), Some(scope)) = (&mut work, point, scope) {
         let number = work.allocation_points.waits(context, freed.block);

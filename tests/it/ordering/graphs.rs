@@ -146,7 +146,7 @@ fn the_memory_of_a_graph_waits_for_its_last_user_elsewhere() {
     everywhere("freed_elsewhere", "ok");
     let caught = (0..40).any(|_| {
         let run = program("freed_elsewhere", "relaxed").conf("free_mode:ordered");
-        let ran = run.env("CACHEALLOC_BREAK", Rule::PoolEndsAfterOtherContexts.name()).output();
+        let ran = run.env("CACHEALLOC_BREAK", Rule::PoolEndsAfterNotedUses.name()).output();
         ran.stdout.contains("FAIL") || !problems(&ran).is_empty()
     });
     assert!(caught);

@@ -41,7 +41,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 28] = [
+    let groups: [&[Hazard]; 29] = [
         visible::results::ALL,
         visible::copies::ALL,
         visible::indirect::ALL,
@@ -62,6 +62,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         contexts::green::ALL,
         contexts::across::ALL,
         memory::ipc::ALL,
+        memory::of_graphs::ALL,
         memory::full_cards::ALL,
         memory::scarce::ALL,
         memory::pools::ALL,

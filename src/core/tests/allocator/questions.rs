@@ -42,6 +42,34 @@ fn only_memory_in_use_is_ordered_after_its_stream() {
     assert!(!allocator.is_behind(over));
 }
 
+/// A block that was reused in its capture, or has left it, needs no event.
+#[test]
+fn pool_is_over_where_all_uses_of_it_have_events() {
+    let mut allocator = Allocator::new(Policy::default());
+    let pool = PrivatePool(1);
+    let mark = allocator.idle_mark();
+    allocator.open_pool(pool, mark);
+    let ask = |allocator: &mut Allocator| {
+        served(allocator, Request::in_pool(BYTES, Requester::Context, pool))
+    };
+    let [first, second, third] = [0; 3].map(|_| ask(&mut allocator));
+    allocator.free(first, ReuseCondition::NextBarrier);
+    assert!(!allocator.is_over(pool));
+    assert!(allocator.waits_with_pool_until_events(first));
+    assert!(allocator.is_over(pool));
+    allocator.free(second, ReuseCondition::NextBarrier);
+    assert!(!allocator.is_over(pool));
+    // Memory that both have used is as unknown as the part that is.
+    [first, second].into_iter().for_each(|block| allocator.reuse(block, None));
+    assert!(!allocator.is_over(pool));
+    assert!(!allocator.waits_with_pool_until_events(second));
+    allocator.end_pool(pool);
+    allocator.free(third, ReuseCondition::NextBarrier);
+    assert!(!allocator.waits_with_pool_until_events(third));
+    allocator.close_pool(pool);
+    allocator.check();
+}
+
 #[test]
 fn pools_have_memory_until_they_are_closed() {
     let mut allocator = Allocator::new(Policy::default());

@@ -2,6 +2,7 @@
 
 pub mod full_cards;
 pub mod ipc;
+pub mod of_graphs;
 pub mod pools;
 pub mod scarce;
 pub mod shortage;
