@@ -301,12 +301,24 @@ pub struct ArrayDescription {
 #[derive(Clone, Copy)]
 pub struct IpcHandle(pub [u8; 64]);
 
+// The sizes that these structures have in the headers of CUDA 13.5, and had in all before it.
+const _: () = assert!(size_of::<AccessDescription>() == 12);
+const _: () = assert!(size_of::<AllocationProperties>() == 32);
+const _: () = assert!(size_of::<AllocNodeParams>() == 120);
+const _: () = assert!(size_of::<ArrayDescription>() == 40);
+const _: () = assert!(size_of::<BatchCopy3D>() == 112);
+const _: () = assert!(size_of::<BatchMemOp>() == 48);
+const _: () = assert!(size_of::<ConditionalNodeParams>() == 32);
 const _: () = assert!(size_of::<Copy2D>() == 128);
 const _: () = assert!(size_of::<Copy3D>() == 200);
-const _: () = assert!(size_of::<BatchCopy3D>() == 112);
-const _: () = assert!(size_of::<LaunchConfig>() == 56);
-const _: () = assert!(size_of::<LaunchAttribute>() == 72);
-const _: () = assert!(size_of::<KernelNodeParams>() == 56);
-const _: () = assert!(size_of::<PoolProperties>() == 88);
-const _: () = assert!(size_of::<BatchMemOp>() == 48);
+const _: () = assert!(size_of::<EdgeData>() == 8);
 const _: () = assert!(size_of::<GraphNodeParams>() == 256);
+const _: () = assert!(size_of::<HostNodeParams>() == 16);
+const _: () = assert!(size_of::<InstantiateParams>() == 32);
+const _: () = assert!(size_of::<KernelNodeParams>() == 56);
+const _: () = assert!(size_of::<LaunchAttribute>() == 72);
+const _: () = assert!(size_of::<LaunchConfig>() == 56);
+const _: () = assert!(size_of::<Location>() == 8);
+const _: () = assert!(size_of::<MemsetNodeParams>() == 40);
+const _: () = assert!(size_of::<PoolProperties>() == 88);
+const _: () = assert!(size_of::<UpdateResult>() == 24);

@@ -62,6 +62,7 @@ int main(int count, char **arguments) {
             ask(base, version, flags);
             ask(base, version - 1, flags);
             ask(base, 13000, flags);
+            ask(base, 13050, flags);
             ask(symbol, 13000, flags);
         }
         void *by_name = dlsym(driver, symbol);

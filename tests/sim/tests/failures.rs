@@ -3,6 +3,8 @@
 mod common;
 use common::*;
 
+use cachealloc_tests::functions::Resolver;
+
 #[test]
 fn a_deadlock_ends_the_process() {
     let outcome = child("a_deadlock_ends_the_process", &[("SIM_DEADLOCK_MS", "300")], |d| {
@@ -139,30 +141,53 @@ fn the_lookup_answers_as_measured() {
     outcome.clean();
 }
 
+/// A driver finds each function of its version at every version for which the function is the
+/// newest, and none that is newer than itself.
 #[test]
 fn every_function_of_the_table_is_exported_and_found() {
-    let outcome = child("every_function_of_the_table_is_exported_and_found", &[], |d| {
-        let mut addresses = std::collections::HashSet::new();
-        let table = include_str!("../../../src/preload/functions.csv");
-        for row in table.lines().skip(1) {
-            let fields: Vec<&str> = row.split(',').collect();
-            let address = d.resolver.symbol(fields[0]).expect(fields[0]);
-            assert!(addresses.insert(address), "{}", fields[0]);
-            let version: i32 = fields[2].parse().unwrap_or(0);
-            if fields[1].is_empty() || version > 13_000 {
-                continue;
-            }
-            let flags = if fields[3] == "1" { 2 } else { 1 };
-            assert_eq!(
-                d.resolver.ask(fields[1], version, flags),
-                Ok((address, 0)),
-                "{}",
-                fields[0]
-            );
+    for driver in [12_040, 13_000, 13_050] {
+        let variables = [("SIM_DRIVER_VERSION", &*driver.to_string())];
+        let name = "every_function_of_the_table_is_exported_and_found";
+        child(name, &variables, |d| finds_every_function(&d.resolver)).clean();
+    }
+}
+
+fn finds_every_function(resolver: &Resolver) {
+    let mut driver = 0;
+    let asked = resolver.symbol("cuDriverGetVersion").expect("a function");
+    // SAFETY: the function takes a place for a number.
+    unsafe {
+        std::mem::transmute::<*mut std::ffi::c_void, extern "C" fn(*mut i32) -> i32>(asked)(
+            &mut driver,
+        )
+    };
+    let table = include_str!("../../../src/preload/functions.csv");
+    let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|row| row.split(',').collect()).collect();
+    let version_of = |row: &[&str]| row[2].parse().unwrap_or(0);
+    let (mut addresses, mut newer) = (std::collections::HashSet::new(), 0);
+    for row in &rows {
+        let (symbol, base, version) = (row[0], row[1], version_of(row));
+        let address = resolver.symbol(symbol).expect(symbol);
+        assert!(addresses.insert(address), "{symbol}");
+        if base.is_empty() {
+            continue;
         }
-        assert_eq!(addresses.len(), 726);
-    });
-    outcome.clean();
+        let flags = if row[3] == "1" { 2 } else { 1 };
+        let later = rows.iter().filter(|other| other[1] == base && other[3] == row[3]);
+        let later = later.map(|other| version_of(other)).filter(|other| *other > version);
+        let last = later.min().map_or(driver, |next| driver.min(next - 1));
+        for asked in [version, last] {
+            let wanted = if version <= driver { Ok((address, 0)) } else { Err(1) };
+            assert_eq!(resolver.ask(base, asked.max(version), flags), wanted, "{symbol}");
+        }
+        if version > driver {
+            newer += 1;
+            let found = resolver.ask(base, driver, flags).expect("an answer").0;
+            assert_ne!(found, address, "{symbol}");
+        }
+    }
+    assert_eq!(addresses.len(), 726);
+    assert_eq!(newer == 0, driver == 13_050, "{newer} are newer than {driver}");
 }
 
 #[test]
