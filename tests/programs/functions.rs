@@ -252,6 +252,10 @@ functions! {
         cuEventElapsedTime = "cuEventElapsedTime" 2000 (Place<f32>, Number, Number);
         cuStreamBeginCapture = "cuStreamBeginCapture_v2" 10010 (Number, u32);
         cuStreamEndCapture = "cuStreamEndCapture" 10000 (Number, Place<Number>);
+        cuStreamBeginRecaptureToGraph = "cuStreamBeginRecaptureToGraph" 13030
+            (Number, u32, Number, List, List);
+        cuStreamBeginCaptureToCig = "cuStreamBeginCaptureToCig" 13010 (Number, List);
+        cuStreamEndCaptureToCig = "cuStreamEndCaptureToCig" 13010 (Number);
         cuStreamIsCapturing = "cuStreamIsCapturing" 10000 (Number, Place<u32>);
         cuStreamGetCaptureInfo = "cuStreamGetCaptureInfo_v2" 11030
             (Number, Place<u32>, Place<Number>, Place<Number>, Place<*const Number>, Place<usize>);

@@ -49,6 +49,7 @@ codes! {
     STREAM_CAPTURE_WRONG_THREAD = 908,
     GRAPH_EXEC_UPDATE_FAILURE = 910,
     STREAM_DETACHED = 917,
+    GRAPH_RECAPTURE_FAILURE = 918,
 }
 
 /// An opaque handle: context, stream, event, function, graph, node.
@@ -56,6 +57,10 @@ pub type Handle = u64;
 pub type DevicePtr = u64;
 pub type LogCallback = unsafe extern "C" fn(u64, u32, *const u8, usize);
 pub type HostFn = Option<unsafe extern "C" fn(*mut u8)>;
+/// Gets the program's data, a node, its parameters before and now, and a status.
+pub type RecaptureCallback = Option<
+    unsafe extern "C" fn(u64, Handle, *const GraphNodeParams, *const GraphNodeParams, u32) -> i32,
+>;
 pub type StreamCallback = Option<unsafe extern "C" fn(Handle, i32, *mut u8)>;
 
 #[repr(C)]
@@ -297,6 +302,23 @@ pub struct ArrayDescription {
     pub flags: u32,
 }
 
+/// What a context shares with graphics (`CUctxCreateParams`).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ContextParams {
+    pub affinity: u64,
+    pub affinity_count: i32,
+    pub graphics: u64,
+}
+
+/// The command list that gets the work of a stream (`CUstreamCigParam`).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CommandList {
+    pub kind: u32,
+    pub list: u64,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct IpcHandle(pub [u8; 64]);
@@ -308,7 +330,9 @@ const _: () = assert!(size_of::<AllocNodeParams>() == 120);
 const _: () = assert!(size_of::<ArrayDescription>() == 40);
 const _: () = assert!(size_of::<BatchCopy3D>() == 112);
 const _: () = assert!(size_of::<BatchMemOp>() == 48);
+const _: () = assert!(size_of::<CommandList>() == 16);
 const _: () = assert!(size_of::<ConditionalNodeParams>() == 32);
+const _: () = assert!(size_of::<ContextParams>() == 24);
 const _: () = assert!(size_of::<Copy2D>() == 128);
 const _: () = assert!(size_of::<Copy3D>() == 200);
 const _: () = assert!(size_of::<EdgeData>() == 8);

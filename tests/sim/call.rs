@@ -35,6 +35,9 @@ pub fn enter(name: &'static str, body: impl FnOnce(&mut Call) -> Outcome) -> i32
         Err(code) => return answered(name, Err(code)),
     };
     let mut outcome = body(&mut call);
+    if let Err(code) = call.tell_of_recapture() {
+        outcome = Err(code);
+    }
     if let Some(code) = call.fails_late {
         outcome = Err(code);
     }
@@ -128,6 +131,19 @@ impl Call {
 
     pub fn world(&mut self) -> &mut World {
         self.world.as_mut().expect("the lock is held outside of waits")
+    }
+
+    /// Lets the program know if the call has captured a node again with other parameters. If the
+    /// program does not agree, the capture fails.
+    fn tell_of_recapture(&mut self) -> Outcome {
+        let Some(changed) = self.world().captures.changed.take() else { return Ok(()) };
+        let Some(recapture) = self.world().recapture(&changed) else { return Ok(()) };
+        drop(self.world.take());
+        let refused = changed.tell(recapture);
+        self.world = Some(world::lock());
+        let Some(capture) = refused else { return Ok(()) };
+        self.world().kill_capture(capture, "the callback of a recapture");
+        Err(Code::GRAPH_RECAPTURE_FAILURE)
     }
 
     /// Number of "not ready" answers in a row for this thread. Each poll takes twice as long as the

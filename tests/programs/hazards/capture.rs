@@ -38,27 +38,31 @@ pub const ALL: &[Hazard] = &[
 const MIB: usize = 1 << 20;
 
 /// A capture on `stream` that writes 3 into `block`.
-struct Captured {
-    stream: Stream,
+pub struct Captured {
+    pub stream: Stream,
     block: u64,
 }
 
 impl Captured {
-    fn new(d: &Driver, stream: Stream) -> Outcome<Captured> {
+    pub fn new(d: &Driver, stream: Stream) -> Outcome<Captured> {
         Ok(Captured { stream, block: d.alloc(BYTES)? })
     }
 
     fn begin(&self, d: &Driver, mode: u32) -> Outcome {
         d.begin_capture(self.stream, mode)?;
+        self.write_first(d)
+    }
+
+    pub fn write_first(&self, d: &Driver) -> Outcome {
         fill(d, self.stream, self.block, BYTES / 2, 3, 0)
     }
 
-    fn finish(&self, d: &Driver) -> Verdict {
-        let rest = self.block + BYTES as u64 / 2;
-        if let Err(code) = fill(d, self.stream, rest, BYTES / 2, 3, 0) {
-            return Ok(format!("FAIL, the capture died: {code}"));
-        }
-        let graph = match d.end_capture(self.stream) {
+    pub fn write_rest(&self, d: &Driver) -> Outcome {
+        fill(d, self.stream, self.block + BYTES as u64 / 2, BYTES / 2, 3, 0)
+    }
+
+    pub fn finish(&self, d: &Driver) -> Verdict {
+        let graph = match self.write_rest(d).and_then(|()| d.end_capture(self.stream)) {
             Ok(graph) => graph,
             Err(code) => return Ok(format!("FAIL, the capture died: {code}")),
         };
@@ -97,15 +101,23 @@ fn free_during_global_capture(d: &Driver) -> Verdict {
     free_during_capture(d, GLOBAL)
 }
 
+fn free_during_capture(d: &Driver, mode: u32) -> Verdict {
+    let capture = Captured::new(d, d.stream()?)?;
+    free_during(d, || capture.begin(d, mode), || capture.finish(d))
+}
+
 /// The other thread still relies on its free for the order of its streams, and for what the host
 /// sees.
-fn free_during_capture(d: &Driver, mode: u32) -> Verdict {
+pub fn free_during(
+    d: &Driver,
+    begin: impl FnOnce() -> Outcome,
+    finish: impl FnOnce() -> Verdict,
+) -> Verdict {
     let (a, b, word) = (d.stream()?, d.stream()?, d.pinned(64)?);
     let (block, data) = (d.alloc(BYTES)?, d.alloc(SMALL)?);
     fill(d, a, block, SMALL, 0, 0)?;
     d.synchronize()?;
-    let capture = Captured::new(d, d.stream()?)?;
-    capture.begin(d, mode)?;
+    begin()?;
     let seen = in_thread(d, || {
         fill(d, a, block, BYTES, 1, LATE)?;
         fill(d, a, data, SMALL, 1, 0)?;
@@ -118,7 +130,7 @@ fn free_during_capture(d: &Driver, mode: u32) -> Verdict {
         d.free(again)?;
         Ok(seen)
     });
-    let verdict = capture.finish(d)?;
+    let verdict = finish()?;
     if verdict == "ok" && seen != Ok(9) {
         return Ok(format!("FAIL, the free answered {}, the host saw {seen:?}", code(seen)));
     }

@@ -15,6 +15,7 @@ mod answers;
 mod capture;
 mod contexts;
 mod memory;
+mod newer_captures;
 mod order;
 mod visible;
 mod waits;
@@ -41,7 +42,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 29] = [
+    let groups: [&[Hazard]; 30] = [
         visible::results::ALL,
         visible::copies::ALL,
         visible::indirect::ALL,
@@ -57,6 +58,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         waits::unbounded::ALL,
         memory::stream_ordered::ALL,
         capture::ALL,
+        newer_captures::ALL,
         contexts::several::ALL,
         contexts::ends::ALL,
         contexts::green::ALL,

@@ -1,8 +1,8 @@
 //! Contexts: creation, the stack of each thread, and the barrier calls.
 
 use super::device::check;
-use crate::abi::{Code, Handle, Outcome};
-use crate::api::pointers::Out;
+use crate::abi::{Code, ContextParams, Handle, Outcome};
+use crate::api::pointers::{In, Out};
 use crate::call::Call;
 use crate::model::contexts::context::Context;
 
@@ -17,8 +17,15 @@ driver! {
         create(call, context, flags, device)
     }
 
-    fn cuCtxCreate_v4: (context: Out<Handle>, parameters: u64, flags: u32, device: i32) |call| {
-        create(call, context, flags, device)
+    fn cuCtxCreate_v4: (
+        context: Out<Handle>, parameters: In<ContextParams>, flags: u32, device: i32
+    ) |call| {
+        create(call, context, flags, device)?;
+        if !parameters.is_null() && parameters.get()?.graphics != 0 {
+            let created = context.get()?;
+            call.world().contexts.get_mut(created)?.is_graphics = true;
+        }
+        Ok(())
     }
 
     fn cuCtxDestroy, cuCtxDestroy_v2: (context: Handle) |call| {

@@ -1,18 +1,19 @@
 //! Stream capture.
 
-use crate::abi::{Code, EdgeData, Handle, Outcome};
+use crate::abi::{Code, CommandList, EdgeData, Handle, Outcome, RecaptureCallback};
 use crate::api::pointers::{In, Out};
 use crate::call::Call;
-use crate::model::graphs::capture::RELAXED;
+use crate::model::graphs::capture::{RELAXED, Target};
 use crate::model::graphs::graph::Edge;
+use crate::model::graphs::recapture::Recapture;
 
 driver! {
     fn cuStreamBeginCapture, cuStreamBeginCapture_ptsz: (stream: Handle) |call| {
-        begin(call, stream, 0, None)
+        begin(call, stream, 0, Target::NewGraph)
     }
 
     fn cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz: (stream: Handle, mode: u32) |call| {
-        begin(call, stream, mode, None)
+        begin(call, stream, mode, Target::NewGraph)
     }
 
     fn cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz: (
@@ -20,7 +21,34 @@ driver! {
         mode: u32
     ) |call| {
         let edges = read_edges(before, data, count)?;
-        begin(call, stream, mode, Some((graph, edges)))
+        begin(call, stream, mode, Target::Graph(graph, edges))
+    }
+
+    fn cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph_ptsz: (
+        stream: Handle, mode: u32, graph: Handle, callback: RecaptureCallback, data: u64
+    ) |call| {
+        let again = Recapture { count: 0, callback, data };
+        begin(call, stream, mode, Target::SameGraph(graph, again))
+    }
+
+    fn cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig_ptsz: (
+        stream: Handle, params: In<In<CommandList>>
+    ) |call| {
+        let CommandList { kind, list } = params.get()?.get()?;
+        if ![D3D12_LIST, VULKAN_BUFFER].contains(&kind) || list == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let resolved = call.stream(stream)?;
+        let context = call.world().streams.get(resolved)?.context;
+        if !call.world().contexts.get(context)?.is_graphics {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        begin(call, stream, RELAXED, Target::CommandList)
+    }
+
+    fn cuStreamEndCaptureToCig, cuStreamEndCaptureToCig_ptsz: (stream: Handle) |call| {
+        let (stream, thread) = (call.stream(stream)?, call.thread);
+        call.world().end_graphics_capture(stream, thread)
     }
 
     fn cuStreamEndCapture, cuStreamEndCapture_ptsz: (stream: Handle, graph: Out<Handle>) |call| {
@@ -84,6 +112,8 @@ driver! {
     }
 }
 
+const D3D12_LIST: u32 = 1;
+const VULKAN_BUFFER: u32 = 2;
 const ACTIVE: u32 = 1;
 const INVALIDATED: u32 = 2;
 const SET_DEPENDENCIES: u32 = 1;
@@ -101,10 +131,10 @@ pub fn read_edges(before: In<Handle>, data: In<EdgeData>, count: usize) -> Outco
     Ok(nodes.into_iter().enumerate().map(edge).collect())
 }
 
-fn begin(call: &mut Call, stream: Handle, mode: u32, into: Option<(Handle, Vec<Edge>)>) -> Outcome {
+fn begin(call: &mut Call, stream: Handle, mode: u32, target: Target) -> Outcome {
     let stream = call.stream(stream)?;
     let thread = call.thread;
-    call.world().begin_capture(stream, mode, thread, into)
+    call.world().begin_capture(stream, mode, thread, target)
 }
 
 /// Rejects the query if the legacy stream waits for a capturing stream. Unlike work, the query does

@@ -193,6 +193,10 @@ fn alloc(call: &mut Call, bytes: u64, pool: Handle, stream: Handle) -> Outcome<D
 
 /// During a capture, the allocation becomes a node, whose address is fixed from now on.
 fn alloc_node(call: &mut Call, bytes: u64, device: usize, stream: Handle) -> Outcome<DevicePtr> {
+    if let Some(known) = call.world().address_again(stream, bytes) {
+        let (address, world) = (known?, call.world());
+        return world.capture_node(stream, NodeKind::Alloc { address, bytes }, false).and(known);
+    }
     let address = call.world().alloc_graph_memory(bytes, device)?;
     let node = call.world().capture_node(stream, NodeKind::Alloc { address, bytes }, false);
     if let Err(code) = node {

@@ -20,6 +20,8 @@ pub struct Context {
     /// ID of that context, to which this one holds a reference.
     pub refers_to: u64,
     pub flags: u32,
+    /// Whether it shares its device with a graphics API (`CUctxCigParam`).
+    pub is_graphics: bool,
     /// Number of attaches by the program, besides the creation.
     pub attached: u32,
     /// Set by a fault; every later call in the context returns it.
@@ -55,6 +57,7 @@ impl World {
             part_of: None,
             refers_to: 0,
             flags,
+            is_graphics: false,
             attached: 0,
             error: None,
             streams: Vec::new(),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::graph::{Edge, NodeKind};
+use super::recapture::{Changed, Recapture};
 use crate::abi::{Code, Handle, Outcome};
 use crate::model::contexts::event::Captured;
 use crate::model::contexts::stream::StreamKind;
@@ -15,6 +16,8 @@ pub const RELAXED: u32 = 2;
 #[derive(Default)]
 pub struct Captures {
     pub active: HashMap<u64, Capture>,
+    /// A node that the present call has captured again with other parameters.
+    pub changed: Option<Changed>,
 }
 
 pub struct Capture {
@@ -28,6 +31,20 @@ pub struct Capture {
     pub members: Vec<Handle>,
     /// Nodes that the graph had before.
     pub older_nodes: usize,
+    pub recapture: Option<Recapture>,
+    /// Whether the work goes to a command list of a graphics API, and not to a graph of the
+    /// program.
+    pub is_graphics: bool,
+}
+
+/// What gets the work that a capture records.
+pub enum Target {
+    NewGraph,
+    /// A graph of the program, with the predecessors of the first node.
+    Graph(Handle, Vec<Edge>),
+    /// A graph whose nodes are captured again.
+    SameGraph(Handle, Recapture),
+    CommandList,
 }
 
 /// A stream's part in a capture: the predecessors of its next node.
@@ -54,7 +71,7 @@ impl World {
         stream: Handle,
         mode: u32,
         thread: u32,
-        into: Option<(Handle, Vec<Edge>)>,
+        target: Target,
     ) -> Outcome {
         if mode > RELAXED {
             return Err(Code::INVALID_VALUE);
@@ -66,9 +83,24 @@ impl World {
         if self.capture_of(stream).is_some() {
             return Err(Code::ILLEGAL_STATE);
         }
-        let into_graph = into.is_some();
-        let (graph, terminals) = into.unwrap_or_else(|| (self.create_graph(), Vec::new()));
-        let older_nodes = self.graphs.graphs.get(graph)?.nodes.len();
+        let is_graphics = matches!(target, Target::CommandList);
+        let (mut terminals, mut recapture) = (Vec::new(), None);
+        let (graph, into_graph) = match target {
+            Target::NewGraph | Target::CommandList => (self.create_graph(), false),
+            Target::Graph(graph, edges) => {
+                terminals = edges;
+                (graph, true)
+            }
+            Target::SameGraph(graph, again) => {
+                self.release_objects(graph)?;
+                recapture = Some(again);
+                (graph, true)
+            }
+        };
+        let older_nodes = match &recapture {
+            Some(_) => 0,
+            None => self.graphs.graphs.get(graph)?.nodes.len(),
+        };
         let id = self.fresh_id();
         let members = vec![stream];
         let capture = Capture {
@@ -80,6 +112,8 @@ impl World {
             into_graph,
             members,
             older_nodes,
+            recapture,
+            is_graphics,
         };
         self.captures.active.insert(id, capture);
         self.streams.get_mut(stream)?.capture = Some(Member { capture: id, terminals });
@@ -91,6 +125,9 @@ impl World {
     pub fn end_capture(&mut self, stream: Handle, thread: u32) -> Outcome<Handle> {
         let id = self.capture_of(stream).ok_or(Code::ILLEGAL_STATE)?;
         let capture = &self.captures.active[&id];
+        if capture.is_graphics {
+            return Err(Code::INVALID_VALUE);
+        }
         if capture.origin != stream {
             // Measured: a call on the wrong stream kills the capture.
             self.kill_capture(id, "cuStreamEndCapture");
@@ -98,16 +135,13 @@ impl World {
         }
         let wrong_thread = capture.mode != RELAXED && capture.thread != thread;
         let unjoined = self.has_unjoined_work(id, stream);
-        let capture = self.captures.active.remove(&id).expect("looked up just now");
-        for member in &capture.members {
-            if let Some(member) = self.streams.find_mut(*member) {
-                member.capture = None;
-            }
-        }
+        let is_short = self.lacks_nodes(id);
+        let capture = self.stop_capture(id);
         let problem = match (capture.valid, unjoined) {
             // Measured: a call by the wrong thread still ends the capture.
             _ if wrong_thread => Some(Code::STREAM_CAPTURE_WRONG_THREAD),
             (false, _) => Some(Code::STREAM_CAPTURE_INVALIDATED),
+            (true, _) if is_short => Some(Code::GRAPH_RECAPTURE_FAILURE),
             (true, true) => Some(Code::STREAM_CAPTURE_UNJOINED),
             (true, false) => None,
         };
@@ -118,6 +152,32 @@ impl World {
             return Err(code);
         }
         Ok(capture.graph)
+    }
+
+    /// Ends a capture for a command list, which the graphics API may then run.
+    pub fn end_graphics_capture(&mut self, stream: Handle, thread: u32) -> Outcome {
+        let id = self.capture_of(stream).ok_or(Code::INVALID_VALUE)?;
+        let capture = &self.captures.active[&id];
+        if !capture.is_graphics || capture.origin != stream {
+            return Err(Code::INVALID_VALUE);
+        }
+        if capture.thread != thread {
+            return Err(Code::STREAM_CAPTURE_WRONG_THREAD);
+        }
+        let capture = self.stop_capture(id);
+        self.destroy_graph(capture.graph)?;
+        if capture.valid { Ok(()) } else { Err(Code::STREAM_CAPTURE_INVALIDATED) }
+    }
+
+    /// Removes a capture. Its streams no longer record.
+    fn stop_capture(&mut self, id: u64) -> Capture {
+        let capture = self.captures.active.remove(&id).expect("the caller has found it");
+        for member in &capture.members {
+            if let Some(member) = self.streams.find_mut(*member) {
+                member.capture = None;
+            }
+        }
+        capture
     }
 
     /// The capture that a stream records into, dead or alive. One whose origin was destroyed
@@ -138,13 +198,19 @@ impl World {
         if !capture.valid {
             return Err(Code::STREAM_CAPTURE_INVALIDATED);
         }
-        let graph = capture.graph;
+        if capture.is_graphics && !kind.fits_command_list() {
+            return Err(Code::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        let (graph, again) = (capture.graph, capture.recapture.is_some());
         let member = self.streams.get_mut(stream)?.capture.as_mut().expect("it captures");
         let mut before = std::mem::take(&mut member.terminals);
         if early && before.len() == 1 && self.graphs.is_kernel(before[0].node) {
             before[0].programmatic = true;
         }
-        let node = self.graphs.add_node(graph, kind, before)?;
+        let node = match again {
+            true => self.capture_again(id, kind, &before)?,
+            false => self.graphs.add_node(graph, kind, before)?,
+        };
         self.graphs.nodes.get_mut(node)?.to_be_joined = true;
         let member = self.streams.get_mut(stream)?.capture.as_mut().expect("it captures");
         member.terminals = vec![Edge::full(node)];

@@ -57,7 +57,7 @@ pub struct Edge {
     pub programmatic: bool,
 }
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub enum NodeKind {
     Empty,
     Work(Work),

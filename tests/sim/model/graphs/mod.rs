@@ -3,4 +3,5 @@
 pub mod capture;
 pub mod executable;
 pub mod graph;
+pub mod recapture;
 pub mod user_object;

@@ -30,7 +30,7 @@ pub enum Builtin {
     Opaque,
 }
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Launch {
     pub builtin: Builtin,
     pub args: Vec<u64>,

@@ -22,7 +22,7 @@ pub struct Op {
 }
 
 /// Effect of an operation at its end.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub enum Work {
     /// Ordering only: waits for events, barriers, the two ends of a graph launch.
     Marker,
@@ -52,7 +52,7 @@ pub enum Work {
 }
 
 /// A copy of a box of rows. `staged` holds the source's bytes if it was read during the call.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct CopyWork {
     pub dst: Plane,
     pub src: Plane,
@@ -67,14 +67,14 @@ pub struct CopyWork {
     pub dst_pageable: bool,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub struct Plane {
     pub base: u64,
     pub pitch: u64,
     pub slice: u64,
 }
 
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct FillWork {
     pub dst: u64,
     pub pitch: u64,
@@ -84,7 +84,7 @@ pub struct FillWork {
     pub height: u64,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub struct HostWork {
     pub function: usize,
     pub data: usize,
@@ -92,7 +92,7 @@ pub struct HostWork {
     pub callback_stream: Option<Handle>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub struct FlagWork {
     pub address: u64,
     pub value: u64,
