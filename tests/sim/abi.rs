@@ -321,6 +321,116 @@ pub struct CommandList {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct BatchMemOpNodeParams {
+    pub context: Handle,
+    pub count: u32,
+    pub list: u64,
+    pub flags: u32,
+}
+
+/// `CUDA_EXT_SEM_SIGNAL_NODE_PARAMS`, and that of a wait.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SemaphoreNodeParams {
+    pub semaphores: u64,
+    pub params: u64,
+    pub count: u32,
+}
+
+/// `CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS`, and that of a wait.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SemaphoreParams {
+    pub value: u64,
+    pub reserved: [u64; 8],
+    pub flags: u32,
+    pub reserved_end: [u32; 17],
+}
+
+/// `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, with a descriptor.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ExternalMemory {
+    pub kind: u32,
+    pub handle: [u64; 2],
+    pub bytes: u64,
+    pub flags: u32,
+    pub reserved: [u32; 17],
+}
+
+/// `CUDA_EXTERNAL_MEMORY_BUFFER_DESC`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ExternalBuffer {
+    pub offset: u64,
+    pub bytes: u64,
+    pub flags: u32,
+    pub reserved: [u32; 17],
+}
+
+/// `CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC`, with a descriptor.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ExternalSemaphore {
+    pub kind: u32,
+    pub handle: [u64; 2],
+    pub flags: u32,
+    pub reserved: [u32; 17],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MulticastProperties {
+    pub devices_count: u32,
+    pub bytes: usize,
+    pub handle_types: u64,
+    pub flags: u64,
+}
+
+/// `CUlogicalEndpointProp`: the device of one, or the number of devices of several.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct EndpointProperties {
+    pub kind: u32,
+    pub devices: i32,
+    pub bytes: u64,
+    pub handle_types: u32,
+    pub flags: u32,
+}
+
+/// `CUmemDecompressParams`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Decompression {
+    pub src_bytes: u64,
+    pub dst_bytes: u64,
+    pub written_bytes: u64,
+    pub src: u64,
+    pub dst: u64,
+    pub algorithm: u32,
+    pub padding: [u32; 5],
+}
+
+/// One side of a copy over a fabric: a pointer and a hint, or an endpoint and an offset.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FabricOperand {
+    pub kind: u32,
+    pub place: [u64; 2],
+}
+
+/// `CUDA_FABRIC_COPY_BATCH_OP`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FabricCopy {
+    pub src: FabricOperand,
+    pub dst: FabricOperand,
+    pub bytes: u64,
+    pub flags: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct IpcHandle(pub [u8; 64]);
 
 // The sizes that these structures have in the headers of CUDA 13.5, and had in all before it.
@@ -329,13 +439,20 @@ const _: () = assert!(size_of::<AllocationProperties>() == 32);
 const _: () = assert!(size_of::<AllocNodeParams>() == 120);
 const _: () = assert!(size_of::<ArrayDescription>() == 40);
 const _: () = assert!(size_of::<BatchCopy3D>() == 112);
+const _: () = assert!(size_of::<BatchMemOpNodeParams>() == 32);
 const _: () = assert!(size_of::<BatchMemOp>() == 48);
 const _: () = assert!(size_of::<CommandList>() == 16);
 const _: () = assert!(size_of::<ConditionalNodeParams>() == 32);
 const _: () = assert!(size_of::<ContextParams>() == 24);
 const _: () = assert!(size_of::<Copy2D>() == 128);
 const _: () = assert!(size_of::<Copy3D>() == 200);
+const _: () = assert!(size_of::<Decompression>() == 64);
 const _: () = assert!(size_of::<EdgeData>() == 8);
+const _: () = assert!(size_of::<EndpointProperties>() == 24);
+const _: () = assert!(size_of::<ExternalBuffer>() == 88);
+const _: () = assert!(size_of::<ExternalMemory>() == 104);
+const _: () = assert!(size_of::<ExternalSemaphore>() == 96);
+const _: () = assert!(size_of::<FabricCopy>() == 64);
 const _: () = assert!(size_of::<GraphNodeParams>() == 256);
 const _: () = assert!(size_of::<HostNodeParams>() == 16);
 const _: () = assert!(size_of::<InstantiateParams>() == 32);
@@ -344,5 +461,8 @@ const _: () = assert!(size_of::<LaunchAttribute>() == 72);
 const _: () = assert!(size_of::<LaunchConfig>() == 56);
 const _: () = assert!(size_of::<Location>() == 8);
 const _: () = assert!(size_of::<MemsetNodeParams>() == 40);
+const _: () = assert!(size_of::<MulticastProperties>() == 32);
 const _: () = assert!(size_of::<PoolProperties>() == 88);
+const _: () = assert!(size_of::<SemaphoreNodeParams>() == 24);
+const _: () = assert!(size_of::<SemaphoreParams>() == 144);
 const _: () = assert!(size_of::<UpdateResult>() == 24);

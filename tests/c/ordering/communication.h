@@ -36,6 +36,9 @@ static int (*cuModuleGetFunction)(void **, void *, const char *);
 static int (*cuStreamCreate)(void **, unsigned);
 static int (*cuLaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *,
                              void **, void **);
+static int (*cuMulticastCreate)(void **, const Word *);
+static int (*cuMulticastAddDevice)(void *, int);
+static int (*cuMulticastBindMem)(void *, size_t, void *, size_t, size_t, Word);
 static void (*sim_host_read)(Word, size_t);
 
 static void find_functions(void) {
@@ -55,6 +58,9 @@ static void find_functions(void) {
     FIND(cuModuleGetFunction, "cuModuleGetFunction");
     FIND(cuStreamCreate, "cuStreamCreate");
     FIND(cuLaunchKernel, "cuLaunchKernel");
+    FIND(cuMulticastCreate, "cuMulticastCreate");
+    FIND(cuMulticastAddDevice, "cuMulticastAddDevice");
+    FIND(cuMulticastBindMem, "cuMulticastBindMem");
     FIND(sim_host_read, "sim_host_read");
     (void)cuStreamCreate, (void)sim_host_read;
 }

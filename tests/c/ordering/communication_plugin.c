@@ -30,6 +30,15 @@ static void *sent(void *handle) {
     return arrived;
 }
 
+// Binds a buffer of the library to an object that all devices write to at once.
+static void multicast(void *handle) {
+    const Word properties[] = {1, PAGE, 1, 0};
+    void *object;
+    OK(cuMulticastCreate(&object, properties));
+    OK(cuMulticastAddDevice(object, 0));
+    OK(cuMulticastBindMem(object, 0, handle, 0, PAGE, 0));
+}
+
 void start(void) {
     void *handle, *host, *module;
     Pointer mapped;
@@ -37,6 +46,7 @@ void start(void) {
     if (getenv("TOOL"))
         CHECK((*(void **)&cuLaunchKernel = dlsym(dlopen(getenv("TOOL"), RTLD_NOW), "launch")) != 0);
     shared_buffer = made(1, &handle);
+    multicast(handle);
     OK(cuMemRelease(sent(handle)));
     made(3, &handle);
     OK(cuMemRelease(sent(handle)));

@@ -276,6 +276,10 @@ fn frees_in_a_capture_block_no_other_thread() {
 #[test]
 fn edited_captures_reuse_no_memory() {
     everywhere("edited", "again: false, ended 0");
+    for kind in ["memory_operations", "signals", "waits"] {
+        let said = clean(program(&format!("edited_by_{kind}"), "thread-local"));
+        assert_eq!(said, "again: false, ended 0", "by {kind}");
+    }
     everywhere("set_back", "again");
 }
 

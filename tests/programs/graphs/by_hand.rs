@@ -8,11 +8,35 @@ use crate::{BYTES, LARGE, LATE, Verdict, code, fill, holds, joins};
 
 /// The program adds nodes by hand: after that, the capture reuses no memory.
 pub fn edited(d: &Driver, mode: u32) -> Verdict {
+    edited_by(d, mode, add_by_hand)
+}
+
+/// The same by a node that writes to memory which is on no stream.
+pub fn edited_by_memory_operations(d: &Driver, mode: u32) -> Verdict {
+    const WRITE: u64 = 2;
+    let write = [WRITE, d.pinned(4096)?, 7, 0, 0, 0];
+    let params = [d.context(), 1, (&raw const write) as u64, 0];
+    edited_by(d, mode, |d, stream| add_node(d, stream, "cuGraphAddBatchMemOpNode", &params))
+}
+
+/// The same by nodes for semaphores of other APIs, here for none.
+pub fn edited_by_signals(d: &Driver, mode: u32) -> Verdict {
+    let add =
+        |d: &_, stream| add_node(d, stream, "cuGraphAddExternalSemaphoresSignalNode", &[0; 4]);
+    edited_by(d, mode, add)
+}
+
+pub fn edited_by_waits(d: &Driver, mode: u32) -> Verdict {
+    let add = |d: &_, stream| add_node(d, stream, "cuGraphAddExternalSemaphoresWaitNode", &[0; 4]);
+    edited_by(d, mode, add)
+}
+
+fn edited_by(d: &Driver, mode: u32, add: impl FnOnce(&Driver, Stream) -> Outcome) -> Verdict {
     let stream = d.stream()?;
     d.begin_capture(stream, mode)?;
     let first = d.alloc(LARGE)?;
     fill(d, stream, first, 1)?;
-    add_by_hand(d, stream)?;
+    add(d, stream)?;
     d.free(first)?;
     let second = d.alloc(LARGE)?;
     fill(d, stream, second, 2)?;
@@ -99,6 +123,18 @@ pub fn add_by_hand(d: &Driver, stream: Stream) -> Outcome {
     let (graph, mut node) = (terminal(d, stream)?.0, 0);
     // SAFETY: the dependency list is empty, and `node` is valid for writes.
     check(unsafe { (d.functions.cuGraphAddEmptyNode)(&mut node, graph, std::ptr::null(), 0) })
+}
+
+/// Adds a node of some kind, with these parameters.
+fn add_node(d: &Driver, stream: Stream, symbol: &str, params: &[u64; 4]) -> Outcome {
+    type Add = unsafe extern "C" fn(*mut u64, u64, *const u64, usize, *const u64) -> i32;
+    let (graph, mut node) = (terminal(d, stream)?.0, 0);
+    let add = d.resolver.symbol(symbol).ok_or(500)?;
+    // SAFETY: these functions have this signature, and parameters of at most four words.
+    check(unsafe {
+        let add = std::mem::transmute::<*mut c_void, Add>(add);
+        add(&mut node, graph, std::ptr::null(), 0, params.as_ptr())
+    })
 }
 
 /// Returns the graph of a capture, and the last node that precedes the stream's next node.

@@ -42,12 +42,14 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 30] = [
+    let groups: [&[Hazard]; 32] = [
         visible::results::ALL,
         visible::copies::ALL,
         visible::indirect::ALL,
         visible::reach::ALL,
         visible::values::ALL,
+        visible::seldom::ALL,
+        visible::sharing::ALL,
         order::teardown::ALL,
         order::one_stream::ALL,
         order::each_stream::ALL,

@@ -1,8 +1,9 @@
 //! Shared helpers of the programs: the table row of a program, sizes, delays and small checks.
 
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cachealloc_tests::driver::{Driver, Outcome, Stream};
+use cachealloc_tests::driver::{Driver, Outcome, Stream, check};
 
 /// A program's output line, or the code of a driver call that failed.
 pub type Verdict = Outcome<String>;
@@ -56,6 +57,45 @@ macro_rules! call {
         // is as large as this function's documentation requires.
         cachealloc_tests::driver::check(unsafe { ($driver.functions.$function)($($argument),*) })
     };
+}
+
+/// Calls a function by its symbol, all of whose arguments are words.
+pub fn call_words(d: &Driver, symbol: &str, words: &[u64]) -> Outcome {
+    type W = u64;
+    type Any = unsafe extern "C" fn(W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W) -> i32;
+    let found = d.resolver.symbol(symbol).ok_or(500)?;
+    let mut w = [0; 16];
+    w[..words.len()].copy_from_slice(words);
+    // SAFETY: in the C calling convention of both processors a function finds its arguments where a
+    // function with more of them has them, and a word holds any integer or pointer. The words are
+    // values, or pointers that stay valid.
+    check(unsafe {
+        let any = std::mem::transmute::<*mut c_void, Any>(found);
+        any(
+            w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13],
+            w[14], w[15],
+        )
+    })
+}
+
+/// Makes such a call, and returns what it writes to its first argument.
+pub fn made_by(d: &Driver, symbol: &str, rest: &[u64]) -> Outcome<u64> {
+    let made = out();
+    call_words(d, symbol, &[&[made], rest].concat())?;
+    // SAFETY: `out` made it, and the call has returned.
+    Ok(unsafe { (made as *const u64).read() })
+}
+
+/// Returns a pointer to these words, with room for more, which stays valid.
+pub fn place(words: &[u64]) -> u64 {
+    let mut words = words.to_vec();
+    words.resize(64, 0);
+    words.leak().as_mut_ptr() as u64
+}
+
+/// Returns a pointer to memory for results.
+pub fn out() -> u64 {
+    place(&[])
 }
 
 /// Virtual nanoseconds: longer than any call, and than a free that does not wait takes.

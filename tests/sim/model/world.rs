@@ -16,6 +16,8 @@ use crate::model::memory::allocations::{Allocation, Memory};
 use crate::model::memory::array::Array;
 use crate::model::memory::backing::Backing;
 use crate::model::memory::code::Object;
+use crate::model::memory::foreign::Foreign;
+use crate::model::memory::group::{Endpoints, Group};
 use crate::model::memory::ipc::Imports;
 use crate::model::memory::pool::Pool;
 use crate::model::memory::vmm::Physical;
@@ -62,6 +64,9 @@ pub struct World {
     pub backing: Backing,
     pub arrays: Slab<Array>,
     pub textures: Slab<[u64; 8]>,
+    pub foreign: Foreign,
+    pub multicasts: Slab<Group>,
+    pub endpoints: Endpoints,
     pub graphs: Graphs,
     pub captures: Captures,
     pub ipc: HashMap<u64, u32>,
@@ -204,6 +209,9 @@ impl World {
             backing: Backing::default(),
             arrays: Slab::new(tag::ARRAY),
             textures: Slab::new(tag::TEXTURE),
+            foreign: Foreign::default(),
+            multicasts: Slab::new(tag::MULTICAST),
+            endpoints: Endpoints::default(),
             graphs: Graphs::default(),
             captures: Captures::default(),
             ipc: HashMap::new(),
@@ -252,6 +260,9 @@ pub mod tag {
     pub const NODE: u64 = 0x5B;
     pub const EXECUTABLE: u64 = 0x5C;
     pub const USER_OBJECT: u64 = 0x5D;
+    pub const EXTERNAL: u64 = 0x5F;
+    pub const SEMAPHORE: u64 = 0x60;
+    pub const MULTICAST: u64 = 0x61;
 }
 
 pub fn config() -> &'static Config {

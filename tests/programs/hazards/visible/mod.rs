@@ -4,4 +4,6 @@ pub mod copies;
 pub mod indirect;
 pub mod reach;
 pub mod results;
+pub mod seldom;
+pub mod sharing;
 pub mod values;

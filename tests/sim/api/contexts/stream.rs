@@ -150,17 +150,28 @@ driver! {
     fn cuStreamBatchMemOp, cuStreamBatchMemOp_ptsz, cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz: (
         stream: Handle, count: u32, list: In<BatchMemOp>, flags: u32
     ) |call| {
-        for op in list.list(count as usize)? {
-            let bytes = if op.operation <= 2 { 4 } else { 8 };
-            let flag = flag(op.address, op.value, bytes, op.flags);
-            match op.operation {
-                1 | 4 => wait_value(call, stream, flag)?,
-                2 | 5 => write_value(call, stream, flag)?,
-                _ => {}
-            }
+        for work in memory_operations(call, list, count)? {
+            call.submit(stream, work, Order::Full)?;
         }
         Ok(())
     }
+}
+
+/// The work of a batch of memory operations. Barriers and reductions are not modelled.
+pub fn memory_operations(call: &mut Call, list: In<BatchMemOp>, count: u32) -> Outcome<Vec<Work>> {
+    let mut works = Vec::new();
+    for op in list.list(count as usize)? {
+        let bytes = if op.operation <= 2 { 4 } else { 8 };
+        let flag = flag(op.address, op.value, bytes, op.flags);
+        let work = match op.operation {
+            1 | 4 => Work::WaitValue(flag),
+            2 | 5 => Work::WriteValue(flag),
+            _ => continue,
+        };
+        check_flag(call, &flag)?;
+        works.push(work);
+    }
+    Ok(works)
 }
 
 const NON_BLOCKING: u32 = 1;

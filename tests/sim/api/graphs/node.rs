@@ -3,10 +3,12 @@
 use super::capture::read_edges;
 use super::graph::{put_list, refuse_lossy};
 use crate::abi::{
-    AllocNodeParams, Code, ConditionalNodeParams, Copy3D, DevicePtr, EdgeData, GraphNodeParams,
-    Handle, HostNodeParams, KernelNodeParams, Location, MemsetNodeParams, Outcome,
+    AllocNodeParams, BatchMemOpNodeParams, Code, ConditionalNodeParams, Copy3D, DevicePtr,
+    EdgeData, GraphNodeParams, Handle, HostNodeParams, KernelNodeParams, Location,
+    MemsetNodeParams, Outcome, SemaphoreNodeParams,
 };
-use crate::api::contexts::device;
+use crate::api::contexts::{device, stream};
+use crate::api::memory::external;
 use crate::api::pointers::{In, Out};
 use crate::api::work::{copy, launch};
 use crate::call::Call;
@@ -87,6 +89,32 @@ driver! {
         node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize, address: DevicePtr
     ) |call| {
         add(call, node, graph, (before, In::at(0), count), NodeKind::Free { address })
+    }
+
+    fn cuGraphAddBatchMemOpNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize,
+        params: In<BatchMemOpNodeParams>
+    ) |call| {
+        let kind = memory_operations(call, params.get()?)?;
+        add(call, node, graph, (before, In::at(0), count), kind)
+    }
+
+    fn cuGraphAddExternalSemaphoresSignalNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize,
+        params: In<SemaphoreNodeParams>
+    ) |call| {
+        let SemaphoreNodeParams { semaphores, params, count: signals } = params.get()?;
+        let kind = external::signals(call, In::at(semaphores), In::at(params), signals)?;
+        add(call, node, graph, (before, In::at(0), count), kind)
+    }
+
+    fn cuGraphAddExternalSemaphoresWaitNode: (
+        node: Out<Handle>, graph: Handle, before: In<Handle>, count: usize,
+        params: In<SemaphoreNodeParams>
+    ) |call| {
+        let SemaphoreNodeParams { semaphores, params, count: waits } = params.get()?;
+        let kind = external::waits(call, In::at(semaphores), In::at(params), waits)?;
+        add(call, node, graph, (before, In::at(0), count), kind)
     }
 
     fn cuGraphAddNode: (
@@ -245,6 +273,14 @@ fn any(call: &mut Call, params: Out<GraphNodeParams>) -> Outcome<NodeKind> {
         5 => Ok(NodeKind::Empty),
         6 => Ok(NodeKind::EventWait(In::at(body).get()?)),
         7 => Ok(NodeKind::EventRecord(In::at(body).get()?)),
+        8 | 9 => {
+            let SemaphoreNodeParams { semaphores, params, count } = In::at(body).get()?;
+            let (semaphores, params) = (In::at(semaphores), In::at(params));
+            match kind {
+                NodeKind::SIGNAL => external::signals(call, semaphores, params, count),
+                _ => external::waits(call, semaphores, params, count),
+            }
+        }
         10 => {
             let place = Out::<AllocNodeParams>::at(body);
             let mut filled = place.get()?;
@@ -253,6 +289,7 @@ fn any(call: &mut Call, params: Out<GraphNodeParams>) -> Outcome<NodeKind> {
             Ok(kind)
         }
         11 => Ok(NodeKind::Free { address: In::at(body).get()? }),
+        12 => memory_operations(call, In::at(body).get()?),
         13 => conditional(call, Out::at(body)),
         _ => Err(Code::NOT_SUPPORTED),
     }
@@ -291,6 +328,11 @@ pub fn host(params: HostNodeParams) -> Outcome<NodeKind> {
     let function = params.function.ok_or(Code::INVALID_VALUE)? as usize;
     let data = params.data as usize;
     Ok(NodeKind::Work(Work::Host(HostWork { function, data, callback_stream: None })))
+}
+
+fn memory_operations(call: &mut Call, params: BatchMemOpNodeParams) -> Outcome<NodeKind> {
+    let works = stream::memory_operations(call, In::at(params.list), params.count)?;
+    Ok(NodeKind::Sequence { number: NodeKind::MEMORY_OPERATIONS, works })
 }
 
 fn alloc(call: &mut Call, params: &mut AllocNodeParams) -> Outcome<NodeKind> {

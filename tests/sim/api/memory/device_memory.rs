@@ -108,7 +108,7 @@ fn free(call: &mut Call, address: DevicePtr) -> Outcome {
     let found = call.world().memory.at_base(address).ok_or(Code::INVALID_VALUE)?;
     let (kind, bytes, ctx) = (found.kind, found.bytes, found.ctx);
     match kind {
-        Kind::Device | Kind::Managed => {}
+        Kind::Device | Kind::Managed | Kind::Foreign { .. } => {}
         Kind::Pool { .. } => return free_pool_memory(call, address),
         Kind::Graph => return free_graph_memory(call, address),
         _ => return Err(Code::INVALID_VALUE),

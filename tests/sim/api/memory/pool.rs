@@ -40,9 +40,10 @@ driver! {
     }
 
     fn cuMemPoolCreate: (pool: Out<Handle>, properties: In<PoolProperties>) |call| {
-        let PoolProperties { kind, location, .. } = properties.get()?;
-        let device = device_of(kind, location)?;
-        let handle = call.world().pools.insert(Pool::at(device, kind, location));
+        let PoolProperties { kind, handle_types, location, .. } = properties.get()?;
+        let mut made = Pool::at(device_of(kind, location)?, kind, location);
+        made.handle_types = handle_types;
+        let handle = call.world().pools.insert(made);
         pool.put(handle)
     }
 
@@ -177,7 +178,11 @@ fn int(value: Out<u64>) -> Out<i32> {
 }
 
 fn alloc(call: &mut Call, bytes: u64, pool: Handle, stream: Handle) -> Outcome<DevicePtr> {
-    let device = find(call, pool)?.device;
+    let known = find(call, pool)?;
+    if known.imported.is_some() {
+        return Err(Code::INVALID_VALUE);
+    }
+    let device = known.device;
     // Measured: unlike `cuMemAlloc`.
     if bytes == 0 {
         return Ok(0);
@@ -217,7 +222,7 @@ fn free(call: &mut Call, address: DevicePtr, stream: Handle) -> Outcome {
     }
     match kind {
         Kind::Graph if call.world().graphs.free_in_graph(address) => return Ok(()),
-        Kind::Device | Kind::Pool { .. } | Kind::Graph => {}
+        Kind::Device | Kind::Pool { .. } | Kind::Graph | Kind::Foreign { .. } => {}
         // Measured.
         Kind::Managed => return Err(Code::NOT_SUPPORTED),
         _ => return Err(Code::INVALID_VALUE),

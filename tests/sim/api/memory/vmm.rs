@@ -45,6 +45,9 @@ driver! {
 
     fn cuMemRelease: (handle: Handle) |call| {
         let world = call.world();
+        if world.release_multicast(handle) {
+            return Ok(());
+        }
         let physical = world.physical.find_mut(handle).ok_or(Code::INVALID_VALUE)?;
         physical.references = physical.references.checked_sub(1).ok_or(Code::INVALID_VALUE)?;
         world.drop_physical_if_unused(handle);

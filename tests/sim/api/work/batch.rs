@@ -1,12 +1,16 @@
-//! Batches of copies, single copies with the attributes of a batch, and managed memory in batches.
+//! Batches of copies, of decompressions and of copies over a fabric, single copies with the attributes of a batch, and managed memory in batches.
 //! All of them may read and write ordinary host memory when they run.
 
 use super::copy::{Mode, copy, deep, legacy_takes_none};
 use super::fill::prefetch;
-use crate::abi::{BatchCopy3D, Code, Copy3D, DevicePtr, Handle, Operand3D, Outcome, Side3D};
+use super::submit::Order;
+use crate::abi::{
+    BatchCopy3D, Code, Copy3D, Decompression, DevicePtr, FabricCopy, FabricOperand, Handle,
+    Operand3D, Outcome, Side3D,
+};
 use crate::api::pointers::In;
 use crate::call::Call;
-use crate::model::work::op::CopyWork;
+use crate::model::work::op::{CopyWork, FlagWork, Work};
 
 driver! {
     fn cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz: (
@@ -48,6 +52,33 @@ driver! {
         copy(call, stream, work, Mode::Batch)
     }
 
+    // The data counts as not compressed, whatever the algorithm.
+    fn cuMemBatchDecompressAsync, cuMemBatchDecompressAsync_ptsz: (
+        list: In<Decompression>, count: usize, flags: u32, fail_index: u64, stream: Handle
+    ) |call| {
+        for one in list.list(count)? {
+            let written = one.src_bytes.min(one.dst_bytes);
+            copy(call, stream, CopyWork::linear(one.dst, one.src, written), Mode::Batch)?;
+            if one.written_bytes != 0 {
+                let (address, bytes, compare) = (one.written_bytes, 4, 0);
+                let number = FlagWork { address, value: written, bytes, compare };
+                call.submit(stream, Work::WriteValue(number), Order::Full)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cuFabricCpyBatchAsync, cuFabricCpyBatchAsync_ptsz: (
+        count: usize, list: In<FabricCopy>, flags: u64, stream: Handle
+    ) |call| {
+        let stream = legacy_takes_none(call, stream)?;
+        for FabricCopy { src, dst, bytes, .. } in list.list(count)? {
+            let work = CopyWork::linear(fabric(call, dst)?, fabric(call, src)?, bytes);
+            copy(call, stream, work, Mode::Batch)?;
+        }
+        Ok(())
+    }
+
     fn cuMemPrefetchBatchAsync, cuMemPrefetchBatchAsync_ptsz: (
         addresses: In<DevicePtr>, sizes: In<usize>, count: usize, locations: u64, indices: u64,
         locations_count: usize, flags: u64, stream: Handle
@@ -72,6 +103,18 @@ driver! {
         stream: Handle, address: DevicePtr, bytes: usize, flags: u32
     ) |call| {
         prefetch(call, address, stream)
+    }
+}
+
+/// The address of an operand: a pointer, or a place in a logical endpoint.
+fn fabric(call: &mut Call, operand: FabricOperand) -> Outcome<u64> {
+    const POINTER: u32 = 1;
+    const ENDPOINT: u32 = 2;
+    let [first, second] = operand.place;
+    match operand.kind {
+        POINTER => Ok(first),
+        ENDPOINT => call.world().endpoints.address(first as u32, second),
+        _ => Err(Code::INVALID_VALUE),
     }
 }
 

@@ -46,6 +46,16 @@ impl Call {
         op.map(Some)
     }
 
+    /// Submits the work of a node, piece by piece, or records the node.
+    pub fn submit_sequence(&mut self, stream: Handle, node: NodeKind) -> Outcome {
+        let stream = self.stream(stream)?;
+        if self.world().capture_of(stream).is_some() {
+            return self.world().capture_node(stream, node, false).map(drop);
+        }
+        let NodeKind::Sequence { works, .. } = node else { return Ok(()) };
+        works.into_iter().try_for_each(|work| self.submit_to(stream, work, Order::Full).map(drop))
+    }
+
     /// Submits work and waits for it: the synchronous forms. They cannot be recorded.
     pub fn submit_and_wait(&mut self, stream: Handle, work: Work) -> Outcome {
         let stream = self.stream(stream)?;

@@ -178,7 +178,17 @@ impl World {
             NodeKind::Conditional { runs: false, .. } => None,
             ref kind => kind.inner(),
         };
-        let kind = if node.kind.inner().is_some() { NodeKind::Empty } else { node.kind.clone() };
+        let mut kind =
+            if node.kind.inner().is_some() { NodeKind::Empty } else { node.kind.clone() };
+        let mut before = before;
+        if let NodeKind::Sequence { works, .. } = kind {
+            for work in works {
+                let kind = NodeKind::Work(work);
+                steps.push(Step { kind, before, origin, enabled });
+                before = vec![(steps.len() - 1, false)];
+            }
+            kind = NodeKind::Empty;
+        }
         steps.push(Step { kind, before, origin, enabled });
         if let Some(inner) = inner {
             let first = steps.len() - 1;

@@ -61,6 +61,11 @@ pub struct Edge {
 pub enum NodeKind {
     Empty,
     Work(Work),
+    /// Several pieces of work, one after the other.
+    Sequence {
+        number: u32,
+        works: Vec<Work>,
+    },
     EventRecord(Handle),
     EventWait(Handle),
     Child(Handle),
@@ -109,6 +114,11 @@ impl Edge {
 }
 
 impl NodeKind {
+    /// `CUgraphNodeType` of signals and waits of semaphores, and of batches of memory operations.
+    pub const SIGNAL: u32 = 8;
+    pub const WAIT: u32 = 9;
+    pub const MEMORY_OPERATIONS: u32 = 12;
+
     /// The graph inside a node, which the node owns.
     pub fn inner(&self) -> Option<Handle> {
         match self {
@@ -129,7 +139,8 @@ impl NodeKind {
             NodeKind::EventRecord(_) => 7,
             NodeKind::Alloc { .. } => 10,
             NodeKind::Free { .. } => 11,
-            NodeKind::Work(_) => 12,
+            NodeKind::Work(_) => NodeKind::MEMORY_OPERATIONS,
+            NodeKind::Sequence { number, .. } => *number,
             NodeKind::Conditional { .. } => 13,
         }
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::raw;
 use super::share::Share;
-use super::space::Space;
+use super::space::{PAGE_BYTES, Space};
 use crate::abi::{Code, Handle, Outcome};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,11 +17,26 @@ pub enum Kind {
     Managed,
     Array,
     Global,
-    Pool { pool: Handle, block_bytes: u64 },
+    Pool {
+        pool: Handle,
+        block_bytes: u64,
+    },
     Graph,
-    Mapped { handle: Handle, offset: u64 },
-    Host { flags: u32 },
-    Registered { flags: u32 },
+    Mapped {
+        handle: Handle,
+        offset: u64,
+    },
+    /// Memory of others, which fills a place among reserved addresses.
+    Foreign {
+        place: u64,
+        place_bytes: u64,
+    },
+    Host {
+        flags: u32,
+    },
+    Registered {
+        flags: u32,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -192,6 +207,10 @@ impl Memory {
         match allocation.kind {
             Kind::Host { .. } | Kind::Managed => self.host.free(allocation.base, allocation.bytes),
             Kind::Registered { .. } | Kind::Mapped { .. } => {}
+            Kind::Foreign { place, place_bytes } => {
+                raw::place(place, place_bytes, None, 0);
+                self.reserved.free(place, place_bytes.next_multiple_of(PAGE_BYTES));
+            }
             _ => {
                 super::ipc::freed(allocation.id);
                 self.devices[allocation.device].free(allocation.base, allocation.bytes);

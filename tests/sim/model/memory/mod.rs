@@ -4,6 +4,8 @@ pub mod allocations;
 pub mod array;
 pub mod backing;
 pub mod code;
+pub mod foreign;
+pub mod group;
 pub mod ipc;
 pub mod pool;
 pub mod raw;

@@ -33,6 +33,10 @@ pub struct Pool {
     /// The three reuse policies: stored without effect.
     pub reuse: [i32; 3],
     pub destroyed: bool,
+    /// `CUmemAllocationHandleType`s by which other processes may open it.
+    pub handle_types: u32,
+    /// The pool of which this one is an import: it serves no requests.
+    pub imported: Option<Handle>,
     /// Other devices whose kernels may reach its memory.
     pub open_to: Vec<usize>,
     free: Vec<FreeBlock>,
@@ -85,15 +89,23 @@ impl Pool {
             release_threshold: 0,
             reuse: [1; 3],
             destroyed: false,
+            handle_types: 0,
+            imported: None,
             open_to: Vec::new(),
             free: Vec::new(),
             moved: Vec::new(),
         }
     }
 
+    /// Creates an import of a pool.
+    pub fn imported(handle: Handle, pool: &Pool) -> Pool {
+        let imported = Some(handle);
+        Pool { imported, ..Pool::at(pool.device, pool.allocation, pool.location) }
+    }
+
     /// Whether it may be the current pool for this type and location.
     pub fn serves(&self, allocation: u32, location: Location) -> bool {
-        (self.allocation, self.location) == (allocation, location)
+        (self.allocation, self.location) == (allocation, location) && self.imported.is_none()
     }
 
     /// Bytes that the pool reports as reserved: it takes memory in chunks (measured).
@@ -339,7 +351,7 @@ impl World {
     pub fn release_in_order(&mut self, id: u64, stream: u64) {
         let Some((base, bytes)) = self.memory.dying_range(id) else { return };
         match self.memory.end_dying(id) {
-            Some(allocation) if matches!(allocation.kind, Kind::Device | Kind::Managed) => {
+            Some(allocation) if is_given_back(allocation.kind) => {
                 self.shadow.clear(base, base + bytes.max(1));
                 self.freed_in_order.push((stream, allocation));
             }
@@ -367,6 +379,12 @@ impl World {
         self.shadow.clear(allocation.base, allocation.base + allocation.bytes.max(1));
         self.memory.give_back(&allocation);
     }
+}
+
+/// Whether memory of this kind goes back where it came from once its free in the order of a stream
+/// is complete.
+fn is_given_back(kind: Kind) -> bool {
+    matches!(kind, Kind::Device | Kind::Managed | Kind::Foreign { .. })
 }
 
 const POOL_UNIT: u64 = 512;

@@ -1,0 +1,67 @@
+//! [1] [2] [41] Host memory that work reaches by calls that few programs make: copies over
+//! a fabric, decompression.
+
+use cachealloc_tests::driver::{Driver, Outcome, Stream};
+
+use crate::tools::*;
+use crate::visible::results::{filled, look_after, page_of_host};
+use crate::visible::sharing::semaphore;
+
+/// One hazard for each call. Some need a newer driver than the others.
+macro_rules! reached_by {
+    ($($name:ident = $run:expr;)+) => {
+        pub const ALL: &[Hazard] =
+            &[$(hazard!(Full, $name, machine = "SIM_DRIVER_VERSION=13050"),)+];
+        $(fn $name(d: &Driver) -> Verdict {
+            let run: fn(&Driver) -> Verdict = $run;
+            run(d)
+        })+
+    };
+}
+
+reached_by! {
+    fabric_copy_to_pageable = |d| {
+        let (source, page) = (filled(d, 7)?, page_of_host());
+        look_after(d, |s| fabric_copy(d, s, page, source), || word_at(page) == 7)
+    };
+    fabric_copy_from_pageable = |d| {
+        let (target, page) = (d.alloc(SMALL)?, page_of_host());
+        set_word(page, 1);
+        look_after(d, |s| fabric_copy(d, s, target, page), || true)?;
+        set_word(page, 2);
+        ok_if(holds(d, target, 8, 1)?, OVERWRITTEN)
+    };
+    decompressed_bytes_in_pinned = |d| {
+        let (source, target, bytes) = (filled(d, 7)?, d.alloc(SMALL)?, d.pinned(4096)?);
+        let one = place(&[SMALL as u64, SMALL as u64, bytes, source, target]);
+        let submit = |s| call_words(d, "cuMemBatchDecompressAsync", &[one, 1, 0, out(), s]);
+        look_after(d, submit, || d.host_read(bytes) as u32 == SMALL as u32)
+    };
+    signal_to_another_api = |d| {
+        let (semaphore, block) = (semaphore(d)?, d.alloc(SMALL)?);
+        let (list, value) = (place(&[semaphore]), place(&[5]));
+        let submit = |s| {
+            call_words(d, "cuSignalExternalSemaphoresAsync", &[list, value, 1, s])?;
+            call_words(d, "cuWaitExternalSemaphoresAsync", &[list, value, 1, s])?;
+            fill(d, s, block, 8, 7, 0)
+        };
+        look_after(d, submit, || d.host_read(block) == 7)
+    };
+}
+
+const OVERWRITTEN: &str = "the host overwrote memory still being read";
+fn fabric_copy(d: &Driver, stream: Stream, to: u64, from: u64) -> Outcome {
+    const POINTER: u64 = 1;
+    let copy = place(&[POINTER, from, 0, POINTER, to, 0, 4096]);
+    call_words(d, "cuFabricCpyBatchAsync", &[1, copy, 0, stream])
+}
+
+fn word_at(address: u64) -> u64 {
+    // SAFETY: a page of the program's own.
+    unsafe { (address as *const u64).read_volatile() }
+}
+
+fn set_word(address: u64, value: u64) {
+    // SAFETY: as above.
+    unsafe { (address as *mut u64).write_volatile(value) }
+}
