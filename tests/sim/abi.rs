@@ -319,6 +319,18 @@ pub struct CommandList {
     pub list: u64,
 }
 
+/// `CUDA_LAUNCH_PARAMS`, of a launch on several devices.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LaunchParams {
+    pub function: Handle,
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared_bytes: u32,
+    pub stream: Handle,
+    pub params: u64,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct BatchMemOpNodeParams {
@@ -459,6 +471,7 @@ const _: () = assert!(size_of::<InstantiateParams>() == 32);
 const _: () = assert!(size_of::<KernelNodeParams>() == 56);
 const _: () = assert!(size_of::<LaunchAttribute>() == 72);
 const _: () = assert!(size_of::<LaunchConfig>() == 56);
+const _: () = assert!(size_of::<LaunchParams>() == 56);
 const _: () = assert!(size_of::<Location>() == 8);
 const _: () = assert!(size_of::<MemsetNodeParams>() == 40);
 const _: () = assert!(size_of::<MulticastProperties>() == 32);

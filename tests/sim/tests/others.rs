@@ -1,4 +1,4 @@
-//! Memory and semaphores of others, and objects that stand for several devices.
+//! Memory and semaphores of others, objects that stand for several devices, and old launches.
 
 mod common;
 use common::*;
@@ -229,6 +229,46 @@ fn copies_reach_logical_endpoints() {
         call(d, "cuFabricCpyBatchAsync", &[1, copy, 0, s]).unwrap();
         d.synchronize().unwrap();
         assert_eq!(d.read_words(address + 4096, 1).unwrap(), [7]);
+    });
+    outcome.clean();
+}
+
+#[test]
+fn a_launch_on_two_devices_waits_for_both() {
+    let variables = [("SIM_DEVICES", "2")];
+    let outcome = child("a_launch_on_two_devices_waits_for_both", &variables, |d| {
+        const ONE: u64 = 1 | 1 << 32;
+        let mut made = Vec::new();
+        for device in 0..2 {
+            d.use_device(device).unwrap();
+            let (s, x) = (d.stream().unwrap(), d.alloc(N).unwrap());
+            made.push((s, x, d.kernel("late_fill").unwrap(), d.context()));
+        }
+        // Only the first stream has work before, and only the second is waited for.
+        let fill = |index: usize, value, ns| {
+            let (_, x, _, context) = made[index];
+            d.set_context(context).unwrap();
+            d.launch("late_fill", made[index].0, &[x, 64, value, ns]).unwrap();
+        };
+        fill(0, 1, 50 * MS);
+        let params: Vec<u64> = made
+            .iter()
+            .flat_map(|(s, x, kernel, _)| {
+                let arguments = place(&[*x, 64, 2, MS]);
+                let list = place(&[0, 1, 2, 3].map(|index| arguments + 8 * index));
+                [*kernel, ONE, ONE, ONE, 0, *s, list]
+            })
+            .collect();
+        let launch = "cuLaunchCooperativeKernelMultiDevice";
+        assert_eq!(call(d, launch, &[place(&params), 3, 0]), Err(1), "a default stream");
+        call(d, launch, &[place(&params), 2, 0]).unwrap();
+        d.set_context(made[1].3).unwrap();
+        d.synchronize_stream(made[1].0).unwrap();
+        assert!(d.virtual_ns().unwrap() > 50 * MS);
+        for (_, x, _, context) in &made {
+            d.set_context(*context).unwrap();
+            assert_eq!(d.read_words(*x, 1).unwrap(), [2]);
+        }
     });
     outcome.clean();
 }

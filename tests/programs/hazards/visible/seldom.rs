@@ -1,5 +1,5 @@
-//! [1] [2] [41] Host memory that work reaches by calls that few programs make: copies over
-//! a fabric, decompression.
+//! [1] [2] [41] Host memory that work reaches by calls that few programs make: launches with
+//! parameters set before, copies over a fabric, decompression.
 
 use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
@@ -20,6 +20,13 @@ macro_rules! reached_by {
 }
 
 reached_by! {
+    launch_of_one_block = |d| launched(d, |d, kernel, _| call_words(d, "cuLaunch", &[kernel]));
+    launch_of_a_grid =
+        |d| launched(d, |d, kernel, _| call_words(d, "cuLaunchGrid", &[kernel, 1, 1]));
+    launch_of_a_grid_on_a_stream = |d| launched(d, |d, kernel, stream| {
+        call_words(d, "cuLaunchGridAsync", &[kernel, 1, 1, stream])
+    });
+    launch_on_several_devices = cooperate;
     fabric_copy_to_pageable = |d| {
         let (source, page) = (filled(d, 7)?, page_of_host());
         look_after(d, |s| fabric_copy(d, s, page, source), || word_at(page) == 7)
@@ -50,6 +57,30 @@ reached_by! {
 }
 
 const OVERWRITTEN: &str = "the host overwrote memory still being read";
+/// A kernel writes to pinned memory, whose address earlier calls have set.
+fn launched(d: &Driver, launch: fn(&Driver, u64, Stream) -> Outcome) -> Verdict {
+    let (word, kernel) = (d.pinned(4096)?, d.kernel("late_fill")?);
+    for (index, value) in [word, WORD, 7, LATE].into_iter().enumerate() {
+        let offset = index as u64 * WORD;
+        call_words(d, "cuParamSetv", &[kernel, offset, place(&[value]), WORD])?;
+    }
+    call_words(d, "cuParamSetSize", &[kernel, 4 * WORD])?;
+    call_words(d, "cuFuncSetBlockShape", &[kernel, 1, 1, 1])?;
+    look_after(d, |s| launch(d, kernel, s), || d.host_read(word) == 7)
+}
+
+fn cooperate(d: &Driver) -> Verdict {
+    const ONE: u64 = 1 | 1 << 32;
+    let (word, kernel) = (d.pinned(4096)?, d.kernel("late_fill")?);
+    let arguments = place(&[word, WORD, 7, 0]);
+    let list = place(&[arguments, arguments + 8, arguments + 16, arguments + 24]);
+    let submit = |s| {
+        let params = place(&[kernel, ONE, ONE, ONE, 0, s, list]);
+        call_words(d, "cuLaunchCooperativeKernelMultiDevice", &[params, 1, 0])
+    };
+    look_after(d, submit, || d.host_read(word) == 7)
+}
+
 fn fabric_copy(d: &Driver, stream: Stream, to: u64, from: u64) -> Outcome {
     const POINTER: u64 = 1;
     let copy = place(&[POINTER, from, 0, POINTER, to, 0, 4096]);

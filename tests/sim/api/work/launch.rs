@@ -41,7 +41,7 @@ driver! {
     }
 }
 
-fn launch(
+pub fn launch(
     call: &mut Call,
     function: Handle,
     stream: Handle,

@@ -5,4 +5,5 @@ pub mod batch;
 pub mod copy;
 pub mod fill;
 pub mod launch;
+pub mod old_launch;
 pub mod submit;

@@ -37,6 +37,9 @@ pub struct Function {
     pub module: Handle,
     /// Contexts, by id.
     pub loaded_in: Vec<u64>,
+    /// Parameters that calls have set before an old launch, and whether one has set its shape.
+    pub set_parameters: Vec<u8>,
+    pub has_shape: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,8 +69,15 @@ impl Modules {
         };
         let builtin = builtin.unwrap_or(Builtin::Opaque);
         let (key, name_text) = (name.to_string(), CString::new(name).ok()?);
-        let (name, loaded_in) = (name_text, Vec::new());
-        let function = Function { name, builtin, parameters, module, loaded_in };
+        let function = Function {
+            name: name_text,
+            builtin,
+            parameters,
+            module,
+            loaded_in: Vec::new(),
+            set_parameters: Vec::new(),
+            has_shape: false,
+        };
         let handle = self.functions.insert(function);
         self.modules.find_mut(module)?.functions.insert(key, handle);
         Some(handle)
