@@ -64,6 +64,8 @@ pub struct World {
     pub backing: Backing,
     pub arrays: Slab<Array>,
     pub textures: Slab<[u64; 8]>,
+    /// Texture references of modules, with the address that each is bound to.
+    pub texture_references: Slab<u64>,
     pub foreign: Foreign,
     pub multicasts: Slab<Group>,
     pub endpoints: Endpoints,
@@ -209,6 +211,7 @@ impl World {
             backing: Backing::default(),
             arrays: Slab::new(tag::ARRAY),
             textures: Slab::new(tag::TEXTURE),
+            texture_references: Slab::new(tag::TEXTURE_REFERENCE),
             foreign: Foreign::default(),
             multicasts: Slab::new(tag::MULTICAST),
             endpoints: Endpoints::default(),
@@ -260,6 +263,7 @@ pub mod tag {
     pub const NODE: u64 = 0x5B;
     pub const EXECUTABLE: u64 = 0x5C;
     pub const USER_OBJECT: u64 = 0x5D;
+    pub const TEXTURE_REFERENCE: u64 = 0x5E;
     pub const EXTERNAL: u64 = 0x5F;
     pub const SEMAPHORE: u64 = 0x60;
     pub const MULTICAST: u64 = 0x61;

@@ -1,5 +1,5 @@
 //! [1] [2] [41] Host memory that work reaches by calls that few programs make: launches with
-//! parameters set before, copies over a fabric, decompression.
+//! parameters set before, copies over a fabric, decompression, tensor maps and texture references.
 
 use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
@@ -54,9 +54,37 @@ reached_by! {
         };
         look_after(d, submit, || d.host_read(block) == 7)
     };
+    tile_of_a_tensor = |d| through_a_map(d, |d, map, at| {
+        call_words(d, "cuTensorMapEncodeTiled", &[map, KIND, 1, at, out(), out(), out(), out()])
+    });
+    column_of_an_image = |d| through_a_map(d, |d, map, at| {
+        call_words(d, "cuTensorMapEncodeIm2col", &[map, KIND, 3, at])
+    });
+    wide_column_of_an_image = |d| through_a_map(d, |d, map, at| {
+        call_words(d, "cuTensorMapEncodeIm2colWide", &[map, KIND, 3, at])
+    });
+    tensor_at_another_address = |d| {
+        let before = d.alloc(SMALL)?;
+        let encode = |map| call_words(d, "cuTensorMapEncodeTiled", &[map, KIND, 1, before]);
+        let map = aligned_map();
+        encode(map)?;
+        through(d, map, |host| call_words(d, "cuTensorMapReplaceAddress", &[map, host]))
+    };
+    texture_reference = |d| through_a_reference(d, |d, texture, at| {
+        call_words(d, "cuTexRefSetAddress_v2", &[out(), texture, at, SMALL as u64])
+    });
+    texture_reference_of_rows = |d| through_a_reference(d, |d, texture, at| {
+        call_words(d, "cuTexRefSetAddress2D_v3", &[texture, out(), at, 1024])
+    });
+    texture_reference_of_rows_by_its_older_name = |d| through_a_reference(d, |d, texture, at| {
+        call_words(d, "cuTexRefSetAddress2D_v2", &[texture, out(), at, 1024])
+    });
 }
 
 const OVERWRITTEN: &str = "the host overwrote memory still being read";
+/// A kind of number in a tensor.
+const KIND: u64 = 7;
+
 /// A kernel writes to pinned memory, whose address earlier calls have set.
 fn launched(d: &Driver, launch: fn(&Driver, u64, Stream) -> Outcome) -> Verdict {
     let (word, kernel) = (d.pinned(4096)?, d.kernel("late_fill")?);
@@ -85,6 +113,56 @@ fn fabric_copy(d: &Driver, stream: Stream, to: u64, from: u64) -> Outcome {
     const POINTER: u64 = 1;
     let copy = place(&[POINTER, from, 0, POINTER, to, 0, 4096]);
     call_words(d, "cuFabricCpyBatchAsync", &[1, copy, 0, stream])
+}
+
+fn through_a_map(d: &Driver, encode: fn(&Driver, u64, u64) -> Outcome) -> Verdict {
+    let map = aligned_map();
+    through(d, map, |host| encode(d, map, host))
+}
+
+/// The host overwrites memory that a kernel reads through a tensor map.
+fn through(d: &Driver, map: u64, encode: impl Fn(u64) -> Outcome) -> Verdict {
+    let text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry fetch_tile(\
+                .param .u64 a, .param .align 64 .b8 b[128], .param .u64 c)\n{ ret; }\n";
+    let kernel = function(d, load_module(d, text)?, c"fetch_tile")?;
+    overwritten(d, encode, |target| (kernel, vec![place(&[target]), map, out()]))
+}
+
+fn through_a_reference(d: &Driver, bind: fn(&Driver, u64, u64) -> Outcome) -> Verdict {
+    let text = ".version 8.0\n.target sm_70\n.address_size 64\n.visible .global .texref words;\n\
+                .visible .entry fetch_bound(.param .u64 a, .param .u64 b)\n{ ret; }\n";
+    let module = load_module(d, text)?;
+    let kernel = function(d, module, c"fetch_bound")?;
+    let name = c"words".as_ptr() as u64;
+    let texture = made_by(d, "cuModuleGetTexRef", &[module, name])?;
+    let bind = |host| bind(d, texture, host);
+    overwritten(d, bind, |target| (kernel, vec![place(&[target]), out()]))
+}
+
+/// Launches a kernel that copies a word of host memory, which `name` has made known to it.
+fn overwritten(
+    d: &Driver,
+    name: impl Fn(u64) -> Outcome,
+    kernel: impl Fn(u64) -> (u64, Vec<u64>),
+) -> Verdict {
+    let (host, target) = (d.pinned(SMALL)?, d.alloc(SMALL)?);
+    d.host_write(host, 1);
+    name(host)?;
+    let (kernel, arguments) = kernel(target);
+    let list = place(&arguments);
+    let submit = |s| call_words(d, "cuLaunchKernel", &[kernel, 1, 1, 1, 1, 1, 1, 0, s, list, 0]);
+    look_after(d, submit, || true)?;
+    d.host_write(host, 2);
+    ok_if(holds(d, target, 8, 1)?, OVERWRITTEN)
+}
+
+fn function(d: &Driver, module: u64, name: &std::ffi::CStr) -> Outcome<u64> {
+    made_by(d, "cuModuleGetFunction", &[module, name.as_ptr() as u64])
+}
+
+/// Returns memory for a tensor map.
+fn aligned_map() -> u64 {
+    out().next_multiple_of(64)
 }
 
 fn word_at(address: u64) -> u64 {

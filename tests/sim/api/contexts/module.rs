@@ -191,12 +191,15 @@ fn load(call: &mut Call, image: In<u32>, ctx: u64) -> Outcome<Handle> {
 }
 
 /// A module takes memory of its context's device; that of a library is not modelled.
-fn keep(call: &mut Call, module: Module) -> Outcome<Handle> {
+fn keep(call: &mut Call, mut module: Module) -> Outcome<Handle> {
     let world = call.world();
     if let Some(device) = device_of(world, module.ctx)
         && !world.memory.devices[device].take_pages(config().module_bytes)
     {
         return Err(Code::OUT_OF_MEMORY);
+    }
+    for texture in module.textures.values_mut() {
+        *texture = world.texture_references.insert(0);
     }
     Ok(world.modules.modules.insert(module))
 }

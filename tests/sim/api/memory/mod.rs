@@ -6,6 +6,7 @@ pub mod external;
 pub mod host_memory;
 pub mod ipc;
 pub mod multicast;
+pub mod object;
 pub mod pointer;
 pub mod pool;
 pub mod pool_sharing;

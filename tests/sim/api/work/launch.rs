@@ -5,6 +5,7 @@ use crate::abi::{Code, Handle, LaunchAttribute, LaunchConfig, Outcome};
 use crate::api::pointers::In;
 use crate::call::Call;
 use crate::model::contexts::module::Parameter;
+use crate::model::memory::tensor_map;
 use crate::model::work::kernels::{Builtin, Launch};
 use crate::model::work::op::Work;
 
@@ -68,8 +69,8 @@ pub fn launch(
 
 /// Reads the arguments of a function, of whatever sizes, one word each.
 pub fn read(call: &mut Call, function: Handle, arguments: (In<u64>, In<u64>)) -> Outcome<Launch> {
-    let function = call.world().modules.functions.get(function)?;
-    let (builtin, parameters) = (function.builtin, function.parameters.clone());
+    let known = call.world().modules.functions.get(function)?;
+    let (builtin, parameters) = (known.builtin, known.parameters.clone());
     let (list, extra) = arguments;
     let args = match (parameters.is_empty(), extra.is_null()) {
         (true, _) => Vec::new(),
@@ -81,14 +82,24 @@ pub fn read(call: &mut Call, function: Handle, arguments: (In<u64>, In<u64>)) ->
         }
     };
     check_count(builtin, args.len())?;
-    let args = resolved(call, builtin, args)?;
+    let args = resolved(call, function, args)?;
     Ok(Launch { builtin, args })
 }
 
-/// Replaces a texture object by the underlying address.
-fn resolved(call: &mut Call, builtin: Builtin, mut args: Vec<u64>) -> Outcome<Vec<u64>> {
-    if builtin == Builtin::Fetch {
-        args[1] = call.world().textures.get(args[1])?[1];
+/// Replaces what names memory by its address: a texture object, a tensor map, or the texture
+/// reference of the module.
+fn resolved(call: &mut Call, function: Handle, mut args: Vec<u64>) -> Outcome<Vec<u64>> {
+    let world = call.world();
+    let known = world.modules.functions.get(function)?;
+    match known.builtin {
+        Builtin::Fetch => args[1] = world.textures.get(args[1])?[1],
+        Builtin::FetchTile => args[1] = tensor_map::address_in(args[1]),
+        Builtin::FetchBound => {
+            let texture = world.modules.modules.get(known.module)?.textures.values().next();
+            let texture = *texture.ok_or(Code::INVALID_HANDLE)?;
+            args.insert(1, *world.texture_references.get(texture)?);
+        }
+        _ => {}
     }
     Ok(args)
 }

@@ -28,6 +28,8 @@ pub struct Module {
     pub managed: HashSet<String>,
     pub global_addresses: HashMap<String, u64>,
     pub functions: HashMap<String, Handle>,
+    /// Names of its texture references. They get handles when it is loaded.
+    pub textures: HashMap<String, Handle>,
 }
 
 pub struct Function {
@@ -117,6 +119,9 @@ impl Module {
                 continue;
             }
             let head = rest.split([';', '=']).next().unwrap_or("");
+            if let Some((_, name)) = head.split_once(".texref") {
+                module.textures.insert(name.trim().to_string(), 0);
+            }
             if let Some((name, _, bytes)) = parse_variable(head) {
                 if head.contains(".managed") {
                     module.managed.insert(name.clone());

@@ -11,4 +11,5 @@ pub mod pool;
 pub mod raw;
 pub mod share;
 pub mod space;
+pub mod tensor_map;
 pub mod vmm;

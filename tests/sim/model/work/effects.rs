@@ -70,7 +70,7 @@ fn apply_kernel(launch: &Launch, memory: &Memory) {
         }
         Builtin::FillAt => put(arg(0).wrapping_add(arg(1)), arg(2)),
         Builtin::FillPacked => put(arg(0), arg(1)),
-        Builtin::Fetch => raw::copy(arg(0), arg(1), 8),
+        Builtin::Fetch | Builtin::FetchTile | Builtin::FetchBound => raw::copy(arg(0), arg(1), 8),
         Builtin::Copy => raw::copy(arg(0), arg(1), arg(2) / 8 * 8),
         Builtin::Add => {
             let (Some(dst), Some(src)) =

@@ -17,6 +17,11 @@ pub enum Builtin {
     FillPacked,
     /// Copies one word through a texture object, whose handle the launch has replaced.
     Fetch,
+    /// Copies one word through a tensor map, which the launch has replaced by its address.
+    FetchTile,
+    /// Copies one word through the texture reference of its module, whose address the launch has
+    /// added.
+    FetchBound,
     Copy,
     Add,
     Check,
@@ -59,6 +64,8 @@ const BUILTINS: &[(&str, Builtin, usize)] = &[
     ("fill_packed", Builtin::FillPacked, 3),
     ("fill_in_table", Builtin::FillPacked, 3),
     ("fetch", Builtin::Fetch, 3),
+    ("fetch_tile", Builtin::FetchTile, 3),
+    ("fetch_bound", Builtin::FetchBound, 2),
     ("copy", Builtin::Copy, 4),
     ("add", Builtin::Add, 4),
     ("check", Builtin::Check, 5),
@@ -78,7 +85,9 @@ impl Launch {
         match self.builtin {
             Builtin::Fill | Builtin::LateFill | Builtin::Copy | Builtin::Add => self.arg(3),
             Builtin::FillAt => self.arg(3),
-            Builtin::FillPacked | Builtin::Fetch => self.arg(2),
+            Builtin::FillPacked | Builtin::Fetch | Builtin::FetchTile | Builtin::FetchBound => {
+                self.arg(2)
+            }
             Builtin::Check => self.arg(4),
             Builtin::IndirectFill => self.arg(1),
             Builtin::Delay => self.arg(0),
@@ -100,7 +109,7 @@ impl Launch {
                 vec![range(self.arg(0).wrapping_add(self.arg(1)), 8, AccessKind::Write)]
             }
             Builtin::FillPacked => vec![range(self.arg(0), 8, AccessKind::Write)],
-            Builtin::Fetch => vec![
+            Builtin::Fetch | Builtin::FetchTile | Builtin::FetchBound => vec![
                 range(self.arg(1), 8, AccessKind::Read),
                 range(self.arg(0), 8, AccessKind::Write),
             ],
