@@ -1,8 +1,9 @@
 // Calls that make the driver take memory for itself. `taken calls` makes one of each kind; `taken
-// objects` creates streams and graphs; `taken short` loads a module for which the cache has to make
-// room; `taken threads` loads in several threads at once; `taken late` is recorded only afterwards;
-// `taken managed` loads beside managed memory, `taken captured` in a capture, and `taken ends` in a
-// context that ends. Each then waits for the end of its input.
+// objects` creates streams and graphs; `taken questions` asks about kernels, which loads them; `taken
+// short` loads a module for which the cache has to make room; `taken threads` loads in several
+// threads at once; `taken late` is recorded only afterwards; `taken managed` loads beside managed
+// memory, `taken captured` in a capture, and `taken ends` in a context that ends. Each then waits for
+// the end of its input.
 #include "../check.h"
 #include <pthread.h>
 
@@ -77,6 +78,32 @@ static void all_kinds(void) {
     CALL("cuFuncLoad", (void *), (function_of(load(), "delay")));
 }
 
+// Each question loads the kernel that it is about, once.
+static void questions(void) {
+    unsigned image = 0x464c457f;
+    void *module = load(), *library, *kernel, *pointer;
+    int grid, threads;
+    size_t bytes;
+    unsigned config[14] = {1, 1, 1, 1, 1, 1};
+    CALL("cuLibraryLoadData", (void **, void *, void *, void *, unsigned, void *, void *, unsigned),
+         (&library, &image, 0, 0, 0, 0, 0, 0));
+    CALL("cuLibraryGetKernel", (void **, void *, const char *), (&kernel, library, "delay"));
+    for (int at = 0; at < 2; at++) {
+        CALL("cuKernelSetCacheConfig", (void *, int, int), (kernel, 0, 0));
+        CALL("cuLibraryGetUnifiedFunction", (void **, void *, const char *), (&pointer, library, "spin"));
+        CALL("cuOccupancyAvailableDynamicSMemPerBlock", (size_t *, void *, int, int),
+             (&bytes, function_of(module, "set"), 2, 128));
+        CALL("cuOccupancyMaxActiveClusters", (int *, void *, void *), (&grid, function_of(module, "fill"), config));
+        CALL("cuOccupancyMaxPotentialClusterSize", (int *, void *, void *),
+             (&grid, function_of(module, "copy"), config));
+        CALL("cuOccupancyMaxPotentialBlockSize", (int *, int *, void *, void *, size_t, int),
+             (&grid, &threads, function_of(module, "add"), 0, 0, 0));
+        CALL("cuOccupancyMaxPotentialBlockSizeWithFlags", (int *, int *, void *, void *, size_t, int, unsigned),
+             (&grid, &threads, function_of(module, "check"), 0, 0, 0, 0));
+    }
+    CHECK(grid > 0 && threads == 1024 && bytes > 1 << 16);
+}
+
 // Creates each object twice, and destroys the first of each.
 static void objects(void) {
     for (int at = 0; at < 2; at++) {
@@ -110,6 +137,8 @@ int main(int count, char **words) {
         all_kinds();
     } else if (!strcmp(way, "objects")) {
         objects();
+    } else if (!strcmp(way, "questions")) {
+        questions();
     } else if (!strcmp(way, "short")) {
         Pointer freed;
         OK(cuMemAlloc(&freed, 50 * MIB));

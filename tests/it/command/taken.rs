@@ -49,6 +49,13 @@ fn each_call_is_charged_what_it_took() {
     assert_eq!(taken(program("calls").conf("log:quiet")), (unrecorded, 0));
 }
 
+/// A question about a kernel loads it.
+#[test]
+fn questions_are_charged_the_kernels_that_they_load() {
+    let wanted = rows(&[("modules", MODULE + 7 * KERNEL), ("rest", 0)]);
+    assert_eq!(taken(program("questions").conf(RECORDED)), (wanted, 0));
+}
+
 /// A stream takes memory, and a graph does when it is made and when it is first launched.
 #[test]
 fn objects_are_charged_what_they_took() {

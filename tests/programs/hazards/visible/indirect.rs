@@ -11,6 +11,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, write_by_another_address, machine = "SIM_DISJOINT=1"),
     hazard!(Full, write_by_another_address_among_others, machine = "SIM_DISJOINT=1"),
     hazard!(Full, managed_variable),
+    hazard!(Full, managed_variable_of_a_library),
     hazard!(Full, pinned_argument_then_copied_data),
     hazard!(StrictOnly, pinned_in_copied_data),
 ];
@@ -48,11 +49,21 @@ fn write_by_another_address_among_others(d: &Driver) -> Verdict {
 
 const DEVICE_POINTER: u32 = 3;
 
+const MANAGED: &str = ".version 7.0\n.target sm_70\n.address_size 64\n\
+                       .visible .global .attribute(.managed) .align 8 .u64 shared_word;\n\0";
+
+/// As for a module, by the function that finds only such variables.
+fn managed_variable_of_a_library(d: &Driver) -> Verdict {
+    let text = MANAGED.as_ptr() as u64;
+    let library = made_by(d, "cuLibraryLoadData", &[text, 0, 0, 0, 0, 0, 0])?;
+    let name = c"shared_word".as_ptr() as u64;
+    let word = made_by(d, "cuLibraryGetManaged", &[out(), library, name])?;
+    write_by_table(d, word)
+}
+
 /// Both sides access the variable by its name; no call allocated it.
 fn managed_variable(d: &Driver) -> Verdict {
-    let text = ".version 7.0\n.target sm_70\n.address_size 64\n\
-                .visible .global .attribute(.managed) .align 8 .u64 shared_word;\n";
-    let module = load_module(d, text)?;
+    let module = load_module(d, MANAGED.trim_end_matches('\0'))?;
     let word = global(d, module, c"shared_word")?;
     write_by_table(d, word)
 }

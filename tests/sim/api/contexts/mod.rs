@@ -5,4 +5,5 @@ pub mod device;
 pub mod event;
 pub mod green;
 pub mod module;
+pub mod occupancy;
 pub mod stream;

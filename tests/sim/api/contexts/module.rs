@@ -68,6 +68,27 @@ driver! {
         Ok(())
     }
 
+    // Only of variables that the host can access, too.
+    fn cuLibraryGetManaged: (
+        address: Out<u64>, bytes: Out<usize>, library: Handle, name: In<u8>
+    ) |call| {
+        let name = text(name)?;
+        if !call.world().modules.modules.get(library)?.managed.contains(&name) {
+            return Err(Code::NOT_FOUND);
+        }
+        let (start, length) = global(call, library, &name)?;
+        address.put_if_asked(start);
+        bytes.put_if_asked(length as usize);
+        Ok(())
+    }
+
+    fn cuLibraryGetUnifiedFunction: (pointer: Out<u64>, library: Handle, symbol: In<u8>) |call| {
+        let name = text(symbol)?;
+        let function = call.world().modules.function(library, &name).ok_or(Code::NOT_FOUND)?;
+        used(call, function)?;
+        pointer.put(function)
+    }
+
     fn cuModuleGetLoadingMode: (mode: Out<u32>) |call| {
         mode.put(2)
     }
@@ -139,6 +160,10 @@ driver! {
         find(call, function).map(drop)
     }
 
+    fn cuKernelSetCacheConfig: (kernel: Handle, config: u32, device: i32) |call| {
+        used(call, kernel)
+    }
+
     fn cuFuncLoad: (function: Handle) |call| {
         used(call, function)
     }
@@ -147,28 +172,14 @@ driver! {
         find(call, function)?;
         state.put(1)
     }
-
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessor: (
-        blocks: Out<i32>, function: Handle, threads: i32, shared_bytes: usize
-    ) |call| {
-        find(call, function)?;
-        blocks.put(8)
-    }
-
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags: (
-        blocks: Out<i32>, function: Handle, threads: i32, shared_bytes: usize, flags: u32
-    ) |call| {
-        find(call, function)?;
-        blocks.put(8)
-    }
 }
 
-fn find(call: &mut Call, function: Handle) -> Outcome<&Function> {
+pub fn find(call: &mut Call, function: Handle) -> Outcome<&Function> {
     call.world().modules.functions.get(function)
 }
 
 /// Loads the function into the current context, if there is one.
-fn used(call: &mut Call, function: Handle) -> Outcome {
+pub fn used(call: &mut Call, function: Handle) -> Outcome {
     find(call, function)?;
     match call.context() {
         Ok(context) => call.world().load_function(function, context),
