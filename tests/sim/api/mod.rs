@@ -24,6 +24,7 @@ macro_rules! driver_one {
 pub mod pointers;
 
 pub mod contexts;
+pub mod graphics;
 pub mod graphs;
 pub mod logs;
 pub mod memory;

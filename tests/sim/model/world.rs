@@ -69,6 +69,8 @@ pub struct World {
     pub foreign: Foreign,
     pub multicasts: Slab<Group>,
     pub endpoints: Endpoints,
+    /// Resources of graphics APIs.
+    pub resources: Slab<u64>,
     pub graphs: Graphs,
     pub captures: Captures,
     pub ipc: HashMap<u64, u32>,
@@ -215,6 +217,7 @@ impl World {
             foreign: Foreign::default(),
             multicasts: Slab::new(tag::MULTICAST),
             endpoints: Endpoints::default(),
+            resources: Slab::new(tag::RESOURCE),
             graphs: Graphs::default(),
             captures: Captures::default(),
             ipc: HashMap::new(),
@@ -267,6 +270,7 @@ pub mod tag {
     pub const EXTERNAL: u64 = 0x5F;
     pub const SEMAPHORE: u64 = 0x60;
     pub const MULTICAST: u64 = 0x61;
+    pub const RESOURCE: u64 = 0x62;
 }
 
 pub fn config() -> &'static Config {

@@ -75,6 +75,19 @@ shared_by! {
         semaphore(d)?;
         d.alloc(SMALL)
     };
+    buffer_object_of_opengl = |d| {
+        call_words(d, "cuGLRegisterBufferObject", &[1])?;
+        d.alloc(SMALL)
+    };
+    buffer_of_opengl = |d| beside(d, "cuGraphicsGLRegisterBuffer", &[1, 0]);
+    image_of_opengl = |d| beside(d, "cuGraphicsGLRegisterImage", &[1, 0, 0]);
+    image_of_egl = |d| beside(d, "cuGraphicsEGLRegisterImage", &[1, 0]);
+    video_surface_of_vdpau = |d| beside(d, "cuGraphicsVDPAURegisterVideoSurface", &[1, 0]);
+    output_surface_of_vdpau = |d| beside(d, "cuGraphicsVDPAURegisterOutputSurface", &[1, 0]);
+    consumer_of_an_egl_stream = |d| beside(d, "cuEGLStreamConsumerConnect", &[1]);
+    consumer_of_an_egl_stream_with_flags =
+        |d| beside(d, "cuEGLStreamConsumerConnectWithFlags", &[1, 0]);
+    producer_of_an_egl_stream = |d| beside(d, "cuEGLStreamProducerConnect", &[1, 16, 16]);
 }
 
 const PAGE: u64 = 2 << 20;
@@ -89,6 +102,12 @@ fn seen_by_others(d: &Driver, share: fn(&Driver) -> Outcome<u64>) -> Verdict {
     let seen = share(d)?;
     d.synchronize()?;
     look_after(d, |s| fill(d, s, seen, 8, 7, 0), || d.host_read(seen) == 7)
+}
+
+/// Registers a resource, and returns a block that may be one.
+fn beside(d: &Driver, register: &str, words: &[u64]) -> Outcome<u64> {
+    made_by(d, register, words)?;
+    d.alloc(SMALL)
 }
 
 fn shareable_pool(d: &Driver) -> Outcome<u64> {

@@ -224,7 +224,7 @@ fn stack(call: &mut Call) -> &mut Vec<Handle> {
     &mut call.world().threads.entry(thread).or_default().contexts
 }
 
-fn create(call: &mut Call, context: Out<Handle>, flags: u32, device: i32) -> Outcome {
+pub fn create(call: &mut Call, context: Out<Handle>, flags: u32, device: i32) -> Outcome {
     let device = check(device)?;
     let handle = call.world().create_context(device, false, flags)?;
     stack(call).push(handle);
