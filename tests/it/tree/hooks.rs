@@ -97,6 +97,50 @@ fn a_hook_asks_whether_the_library_caches_only_where_the_list_says_so() {
     }
 }
 
+/// A function with a hook of its own has a body in the simulated driver, so that tests can run the
+/// hook. A function with the common hook has one, or a reason in `tests/data/unsimulated.csv`.
+#[test]
+fn each_hooked_function_is_simulated_or_has_a_reason() {
+    let bodies = simulated(&root().join("tests/sim/api"));
+    let text = |path: &str| fs::read_to_string(root().join(path)).expect("a table");
+    let (list, reasons) = (text("src/preload/functions.csv"), text("tests/data/unsimulated.csv"));
+    let reasons: BTreeSet<&str> =
+        reasons.lines().skip(1).filter_map(|line| Some(line.split_once(',')?.0)).collect();
+    let (mut missing, mut found) = (Vec::new(), BTreeSet::new());
+    for row in list.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>()) {
+        let symbol = row[0].trim_end_matches("_ptsz").trim_end_matches("_ptds");
+        let by_class = ["submit", "order"].contains(&row[5]);
+        let common = by_class || row[7] == "1" || row[9] == "1";
+        let is_hooked = !row[10].is_empty() && (common || !row[HOOK].is_empty());
+        let has_reason = row[HOOK].is_empty() && reasons.contains(symbol);
+        if is_hooked && !bodies.contains(row[0]) {
+            found.insert(symbol);
+            missing.extend((!has_reason).then_some(row[0]));
+        }
+    }
+    assert!(missing.is_empty(), "neither simulated nor in unsimulated.csv: {missing:?}");
+    let wrong: Vec<_> = reasons.iter().filter(|name| !found.contains(**name)).collect();
+    assert!(wrong.is_empty(), "in unsimulated.csv, though simulated or not hooked: {wrong:?}");
+}
+
+/// Returns the functions that have a body, by the rule of `tests/sim/build.rs`.
+fn simulated(folder: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(simulated(&path));
+            continue;
+        }
+        for line in fs::read_to_string(&path).expect("a source file").lines() {
+            let Some(rest) = line.trim_start().strip_prefix("fn cu") else { continue };
+            let names = format!("cu{}", rest.split(':').next().unwrap_or_default());
+            found.extend(names.split(',').map(|name| name.trim().to_string()));
+        }
+    }
+    found
+}
+
 /// A function renamed in the list would silently lose such a property.
 #[test]
 fn no_property_of_a_function_is_decided_by_its_name() {

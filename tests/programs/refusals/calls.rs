@@ -281,7 +281,7 @@ impl Scene<'_> {
     }
 
     /// Makes a call, and returns what it writes to its first argument.
-    fn made(&self, symbol: &str, rest: &[u64]) -> u64 {
+    pub fn made(&self, symbol: &str, rest: &[u64]) -> u64 {
         let place = out();
         self.must(symbol, &[&[place], rest].concat());
         at(place)
@@ -319,7 +319,7 @@ impl Scene<'_> {
         self.made("cuDeviceGetDefaultMemPool", &[0])
     }
 
-    fn pool_memory(&self, pool: u64) -> u64 {
+    pub fn pool_memory(&self, pool: u64) -> u64 {
         self.made("cuMemAllocFromPoolAsync", &[LARGE, pool, self.stream])
     }
 
@@ -331,11 +331,11 @@ impl Scene<'_> {
         self.made("cuMemAddressReserve", &[2 * MIB, 0, 0, 0])
     }
 
-    fn physical(&self, handles: u64) -> u64 {
+    pub fn physical(&self, handles: u64) -> u64 {
         self.made("cuMemCreate", &[2 * MIB, place(&[PINNED | handles << 32, DEVICE]), 0])
     }
 
-    fn mapped(&self) -> u64 {
+    pub fn mapped(&self) -> u64 {
         let addresses = self.addresses();
         self.must("cuMemMap", &[addresses, 2 * MIB, 0, self.physical(0), 0]);
         addresses
@@ -352,11 +352,11 @@ impl Scene<'_> {
         self.made("cuModuleLoadData", &[text(MODULE)])
     }
 
-    fn library(&self) -> u64 {
+    pub fn library(&self) -> u64 {
         self.made("cuLibraryLoadData", &[text(MODULE), 0, 0, 0, 0, 0, 0])
     }
 
-    fn kernel_of_library(&self) -> u64 {
+    pub fn kernel_of_library(&self) -> u64 {
         self.made("cuLibraryGetKernel", &[self.library(), text(c"kernel")])
     }
 
@@ -365,7 +365,7 @@ impl Scene<'_> {
         place(&[2, self.plain, 0x20 | 1 << 32, PIECE])
     }
 
-    fn fill(&self) -> u64 {
+    pub fn fill(&self) -> u64 {
         KernelArguments::fill(self.plain, 64, 5, 0).list()
     }
 

@@ -16,6 +16,9 @@ impl Scene<'_> {
             "cuStreamBeginCaptureToGraph" => {
                 vec![s.captured, s.graph(), 0, 0, 0, u64::from(RELAXED)]
             }
+            "cuStreamBeginRecaptureToGraph" => {
+                vec![s.captured, u64::from(RELAXED), s.graph(), 0, 0]
+            }
             "cuStreamEndCapture" => vec![s.captured, out()],
             "cuStreamUpdateCaptureDependencies" => vec![s.captured, 0, 0, 1],
             "cuStreamUpdateCaptureDependencies_v2" => vec![s.captured, 0, 0, 0, 1],
@@ -78,7 +81,7 @@ impl Scene<'_> {
     }
 
     /// Returns a graph with a memory node, whose memory its last node frees.
-    fn graph(&self) -> u64 {
+    pub fn graph(&self) -> u64 {
         let d = self.d;
         let capture = || {
             d.begin_capture(self.captured, RELAXED)?;

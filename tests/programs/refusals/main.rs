@@ -13,6 +13,7 @@
 mod calls;
 mod graphs;
 mod scene;
+mod seldom;
 mod state;
 
 use std::sync::Barrier;

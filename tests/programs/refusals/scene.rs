@@ -55,7 +55,8 @@ impl<'d> Scene<'d> {
     /// objects. Returns `None` for an unknown function.
     pub fn arguments(&self, symbol: &str) -> Option<Vec<u64>> {
         let name = symbol.trim_end_matches("_ptsz").trim_end_matches("_ptds");
-        self.of_graphs(name).or_else(|| self.of_others(name))
+        let of_family = self.of_graphs(name).or_else(|| self.of_others(name));
+        of_family.or_else(|| self.of_seldom(name))
     }
 
     /// Returns arguments for a function of which only the types of its arguments are known (column
@@ -74,8 +75,8 @@ impl<'d> Scene<'d> {
 
     /// Calls a function whose arguments are words; a handle of another process is passed by value.
     pub fn call(&self, symbol: &str, words: &[u64]) -> i32 {
-        type Any =
-            unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64) -> i32;
+        type W = u64;
+        type Any = unsafe extern "C" fn(W, W, W, W, W, W, W, W, W, W, W, W, W, W, W, W) -> i32;
         type Open = unsafe extern "C" fn(u64, IpcHandle, u64) -> i32;
         let found = self.d.resolver.symbol(symbol).expect("the driver has it");
         if symbol.starts_with("cuIpcOpen") {
@@ -86,14 +87,17 @@ impl<'d> Scene<'d> {
                 open(words[0], *(words[1] as *const IpcHandle), words[2])
             };
         }
-        let mut w = [0; 12];
+        let mut w = [0; 16];
         w[..words.len()].copy_from_slice(words);
         // SAFETY: in the C calling convention of both processors a function finds its arguments
         // where a function with more of them has them, and a word holds any integer or pointer. The
         // words are values, or pointers that stay valid.
         unsafe {
             let any = std::mem::transmute::<*mut libc::c_void, Any>(found);
-            any(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11])
+            any(
+                w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12],
+                w[13], w[14], w[15],
+            )
         }
     }
 
@@ -109,13 +113,13 @@ impl<'d> Scene<'d> {
         if wanted.iter().any(|start| symbol.starts_with(start)) {
             self.d.begin_capture(self.captured, RELAXED).expect("a capture");
         }
-        self.is_capturing.set(symbol.contains("Capture"));
+        self.is_capturing.set(symbol.contains("apture"));
     }
 
     /// Ends the capture that the call has begun, or has not ended, and leaves the context that it
     /// has made.
     pub fn settle(&self, symbol: &str) {
-        if symbol.starts_with("cuCtxCreate") {
+        if symbol.contains("CtxCreate") {
             self.d.set_context(self.context).expect("the first context");
         }
         if self.is_capturing.take() && self.d.capture_status(self.captured) != Ok(0) {
