@@ -190,7 +190,8 @@ pub fn find(call: &mut Call, context: Handle) -> Outcome<&Context> {
 
 /// Records the event on all streams of the context, or of a green one.
 pub fn record_event(call: &mut Call, context: Handle, event: Handle) -> Outcome {
-    find(call, context)?;
+    let id = find(call, context)?.id;
+    call.world().error_of(id).map_or(Ok(()), Err)?;
     let name = call.name;
     call.world().events.get(event)?;
     call.world().forbid_in_context(context, name)?;
