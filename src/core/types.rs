@@ -13,6 +13,14 @@ pub struct Address(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamId(pub u64);
 
+impl StreamId {
+    /// Returns a number for the caller's own work before this event. No request has it, and no
+    /// stream: the driver counts from 1.
+    pub const fn of_caller(event: EventId) -> StreamId {
+        StreamId(1 << 63 | event.0)
+    }
+}
+
 /// The caller's number for one recording of one event. Never used for a second recording.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EventId(pub u64);

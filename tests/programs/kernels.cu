@@ -86,6 +86,15 @@ extern "C" __global__ void spin(volatile u64 *flag, u64 value) {
     __threadfence_system();
 }
 
+// The address of the flag is in device memory.
+extern "C" __global__ void indirect_spin(volatile u64 *volatile *flag, u64 value) {
+    if (!first_thread()) return;
+    volatile u64 *at = *flag;
+    while (*at != value) {
+    }
+    __threadfence_system();
+}
+
 extern "C" __global__ void set(volatile u64 *flag, u64 value) {
     if (!first_thread()) return;
     __threadfence_system();

@@ -46,6 +46,10 @@ macro_rules! memory {
             RefusedEntryAlone = "refused_entry_alone",
             /// Memory that nothing uses is filled at once, and not on the stream of its request.
             UnusedIsFilledAtOnce = "unused_is_filled_at_once",
+            /// The stream of a request waits for that fill.
+            StreamWaitsForFill = "stream_waits_for_fill",
+            /// A stream-ordered request does not wait for its fill.
+            FillOutlastsRequest = "fill_outlasts_request",
             /// Memory that was filled on its stream is ordered after that fill once it is freed.
             FillIsAwaited = "fill_is_awaited",
             /// A stream-ordered free does not wait for the check of its red zone.

@@ -49,15 +49,20 @@ impl Allocator {
         allocation
     }
 
-    /// Records that this allocated block is ordered after `event`. The caller has submitted its own
-    /// work to the stream that the block was handed out after, and then recorded the event there.
-    /// Returns the previous event, or `None` if the block was ordered after none.
+    /// Records that work of the caller itself uses this allocated block until `event`. If the block
+    /// was handed out after a stream, the caller has recorded the event there, after that work; if
+    /// it was handed out after none, the event may be on any stream. Returns the previous event, or
+    /// `None` if the block was ordered after none.
     pub fn is_now_behind(&mut self, id: BlockId, event: EventId) -> Option<EventId> {
-        let before = self.blocks.at(id.0).behind?;
-        let ReuseCondition::OnStream { stream, .. } = before.ready else { return None };
-        self.blocks.at_mut(id.0).behind =
-            self.tags.make(ReuseCondition::OnStream { stream, event });
-        before.ready.event()
+        let before = self.blocks.at(id.0).behind.map(|tag| tag.ready);
+        let ready = match before {
+            Some(ReuseCondition::OnStream { stream, .. }) => {
+                ReuseCondition::OnStream { stream, event }
+            }
+            _ => ReuseCondition::OnStream { stream: StreamId::of_caller(event), event },
+        };
+        self.blocks.at_mut(id.0).behind = self.tags.make(ready);
+        before?.event()
     }
 
     /// Returns the bytes of blocks that streams have freed and still use, and of free blocks

@@ -247,14 +247,12 @@ fn free_in_core(
     Some((behind, events::take_kept(behind.event()?)?))
 }
 
-/// Makes the block that the program is about to get wait for this event of its stream, and no
-/// longer for the event it was handed out with.
+/// Makes the block that the program is about to get wait for this event, and no longer for the
+/// event it was handed out with, if there was one. See `Allocator::is_now_behind`.
 pub(super) fn is_now_behind(context: &Context, block: BlockId, event: &EventRef) {
+    events::keep(event.id());
     let before = lock(&context.allocator).is_now_behind(block, event.id());
-    if let Some(before) = before {
-        events::keep(event.id());
-        drop(events::take_kept(before));
-    }
+    drop(before.and_then(events::take_kept));
 }
 
 /// Mirrors the core's allocated bytes for readers without its lock.

@@ -6,6 +6,11 @@
 //! context, so its work is ordered after the barrier of the previous free; it waits for no later
 //! work of the program. Memory requested in stream order that its stream still uses is filled on
 //! that stream, by a submission like the program's own.
+//!
+//! A stream-ordered request waits for nothing on the plain driver, and the library's stream may
+//! come after work that the program ends only after the request: that before another thread's free,
+//! or before an event for which it has made the context wait. So the request does not wait for the
+//! fill. Its stream does, and every later owner of the memory.
 
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_options::Fill;
@@ -37,16 +42,51 @@ pub(crate) fn prepare(
     stream: Option<StreamHandle>,
 ) {
     if config::writes_blocks() {
-        let on_stream =
-            |_: &StreamHandle| !rule_holds(Rule::UnusedIsFilledAtOnce) || is_in_use(address);
-        let stream = stream.filter(on_stream);
-        write(context, address, bytes, config::zone_bytes(), stream);
-        if let Some(stream) = stream
-            && rule_holds(Rule::FillIsAwaited)
-        {
-            note_fill(address, stream);
-        }
+        write(context, Contents { address, bytes, zone_bytes: config::zone_bytes() }, stream);
     }
+}
+
+#[cold]
+fn write(context: &'static Context, contents: Contents, stream: Option<StreamHandle>) {
+    let Contents { address, .. } = contents;
+    match stream {
+        None => _ = on_own_stream(context, |own| contents.write_on(own)),
+        Some(stream) if is_in_use(address) => {
+            contents.write_in_order(stream);
+            if rule_holds(Rule::FillIsAwaited) {
+                note_fill(address, stream);
+            }
+        }
+        Some(stream) if !rule_holds(Rule::UnusedIsFilledAtOnce) => contents.write_in_order(stream),
+        Some(stream) => write_unused(context, contents, stream),
+    }
+}
+
+/// Writes memory that no work uses, for a request on this stream.
+fn write_unused(context: &'static Context, contents: Contents, stream: StreamHandle) {
+    let submitted = submit_to_own(context, |own| _ = contents.write_on(own));
+    let is_ordered = |filled: &EventRef| is_ordered_after(stream, contents.address, filled);
+    let is_ordered = submitted.as_ref().is_ok_and(is_ordered);
+    if !is_ordered || !rule_holds(Rule::FillOutlastsRequest) {
+        _ = wait(context, submitted);
+    }
+}
+
+/// Orders the stream of a request, and all later owners of its memory, after a fill of it. Returns
+/// `false` if that is impossible.
+fn is_ordered_after(stream: StreamHandle, address: u64, filled: &EventRef) -> bool {
+    let Place::Block(block) = pagemap::place(address) else { return false };
+    let wait = || {
+        before_submission::before_submit(before_submission::named(stream, false));
+        api::relaxed(|| api::stream_wait_event(stream, filled.handle(), 0))
+    };
+    if rule_holds(Rule::StreamWaitsForFill) && submissions::counted(false, wait).is_err() {
+        return false;
+    }
+    if rule_holds(Rule::FillIsAwaited) {
+        blocks::is_now_behind(block.context(), block.block, filled);
+    }
+    true
 }
 
 /// Makes later users of the block wait for the fill. Once the block is freed, others may reuse it
@@ -87,18 +127,24 @@ pub(crate) fn prepare_driver_memory(
     bytes: u64,
     stream: Option<StreamHandle>,
 ) {
-    write(context, address, bytes, 0, stream);
+    let contents = Contents { address, bytes, zone_bytes: 0 };
+    match stream {
+        Some(stream) => contents.write_in_order(stream),
+        None => _ = on_own_stream(context, |own| contents.write_on(own)),
+    }
 }
 
-#[cold]
-fn write(
-    context: &'static Context,
+/// A block to be filled, and the zone past its end.
+#[derive(Clone, Copy)]
+struct Contents {
     address: u64,
     bytes: u64,
     zone_bytes: u64,
-    stream: Option<StreamHandle>,
-) {
-    let set = |stream| {
+}
+
+impl Contents {
+    fn write_on(self, stream: StreamHandle) -> CuResult {
+        let Contents { address, bytes, zone_bytes } = self;
         let fill = |address, value, bytes: u64| match bytes {
             0 => Ok(()),
             _ => api::memset_d8_async(address, value, bytes as usize, stream),
@@ -109,34 +155,59 @@ fn write(
             Fill::Poison => fill(address, POISON, bytes),
         };
         code.max(fill(address + bytes, ZONE, zone_bytes))
-    };
-    match stream {
-        Some(stream) if rule_holds(Rule::OwnWorkCounts) => {
-            let fill = || {
-                before_submission::before_submit(before_submission::named(stream, false));
-                api::relaxed(|| set(stream))
-            };
-            _ = submissions::counted(false, fill);
+    }
+
+    /// Writes by a submission like the program's own.
+    #[cold]
+    fn write_in_order(self, stream: StreamHandle) {
+        if !rule_holds(Rule::OwnWorkCounts) {
+            _ = api::relaxed(|| self.write_on(stream));
+            return;
         }
-        Some(stream) => _ = api::relaxed(|| set(stream)),
-        None => _ = on_own_stream(context, set),
+        let fill = || {
+            before_submission::before_submit(before_submission::named(stream, false));
+            api::relaxed(|| self.write_on(stream))
+        };
+        _ = submissions::counted(false, fill);
     }
 }
 
 /// Runs work on the library's stream and waits for it.
+#[cold]
 pub(crate) fn on_own_stream(
     context: &'static Context,
-    mut work: impl FnMut(StreamHandle) -> CuResult,
+    work: impl FnOnce(StreamHandle) -> CuResult,
 ) -> CuResult {
+    let mut code = Ok(());
+    let submitted = submit_to_own(context, |own| code = work(own));
+    code.max(wait(context, submitted))
+}
+
+/// Waits for what was submitted to the library's stream.
+fn wait(context: &Context, submitted: CuResult<EventRef>) -> CuResult {
+    api::relaxed(|| match submitted {
+        Ok(event) => event.synchronize(),
+        Err(error) => match *lock(&context.fill_stream.0) {
+            0 => Err(error),
+            own => api::stream_synchronize(own),
+        },
+    })
+}
+
+/// Submits work to the library's stream. Returns an event recorded after it, or an error if there
+/// is none.
+fn submit_to_own(context: &'static Context, work: impl FnOnce(StreamHandle)) -> CuResult<EventRef> {
     before_submission::goes_to_own();
+    let event = thread::with(|thread| context.events.take(thread, |body| context.enter(body)));
     let mut stream = lock(&context.fill_stream.0);
     api::relaxed(|| {
         context.enter(|| {
             if *stream == 0 {
                 *stream = api::stream_create(STREAM_NON_BLOCKING)?;
             }
-            let code = work(*stream);
-            code.max(api::stream_synchronize(*stream))
+            work(*stream);
+            let event = event?;
+            api::event_record(event.handle(), *stream).map(|()| event)
         })
     })
 }

@@ -70,6 +70,26 @@ fn pool_is_over_where_all_uses_of_it_have_events() {
     allocator.check();
 }
 
+/// The caller itself writes memory that nothing uses, before the program gets it.
+#[test]
+fn unused_memory_waits_for_its_caller_s_work() {
+    let mut allocator = Allocator::new(Policy::default());
+    let (stream, written, all) = (StreamId(1), EventId(1), EventId(2));
+    let ready = ReuseCondition::OnStream { stream: StreamId::of_caller(written), event: written };
+    let block = served_on(&mut allocator, stream);
+    assert_eq!(allocator.is_now_behind(block, written), None);
+    assert!(allocator.is_behind(block));
+    let behind = allocator.free(block, ReuseCondition::After { event: all });
+    let behind = behind.expect("the caller's work");
+    assert_eq!(behind.ready(), ready);
+    let waiting = allocator.wait_of(block).expect("it waits");
+    allocator.wait_only_behind(waiting, behind);
+    assert!(allocator.is_waiting(ready, behind.made()));
+    allocator.wait_completed(ready, behind.made());
+    assert_eq!(served(&mut allocator, Request::new(BYTES, Requester::Context)), block);
+    allocator.check();
+}
+
 #[test]
 fn pools_have_memory_until_they_are_closed() {
     let mut allocator = Allocator::new(Policy::default());

@@ -11,6 +11,7 @@ use crate::tools::*;
 pub const ALL: &[Hazard] = &[
     hazard!(Always, physical_memory_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, pool_memory_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, pool_memory_beside_a_free_that_seems_over),
     hazard!(Always, memory_info_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, stream_memory_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, teardowns_beside_a_free_that_waits),
@@ -53,9 +54,20 @@ fn beside_a_free_that_waits(
     (stream, flag): (Stream, u64),
     body: impl FnOnce() -> Outcome,
 ) -> Verdict {
-    let (unrelated, done) = (d.alloc(SMALL)?, AtomicBool::new(false));
+    let unrelated = d.alloc(SMALL)?;
     d.set_flag(flag, 0);
     d.launch("spin", stream, &[flag, 1])?;
+    beside_a_free_of(d, unrelated, flag, body)
+}
+
+/// Runs `body` while another thread is inside the free of `unrelated`. A kernel spins on `flag`.
+fn beside_a_free_of(
+    d: &Driver,
+    unrelated: u64,
+    flag: u64,
+    body: impl FnOnce() -> Outcome,
+) -> Verdict {
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let freeing = spawn(scope, d, || {
             d.free(unrelated)?;
@@ -96,6 +108,27 @@ fn pool_memory_beside_a_free_that_waits(d: &Driver) -> Verdict {
     let (other, block) = (d.stream()?, d.alloc(SMALL)?);
     fill(d, other, block, SMALL, 1, 0)?;
     room_beside_a_free_that_waits(d, || d.alloc_async(50 * MIB, other).map(drop))
+}
+
+/// Nothing shows that the host ends the kernel. So the free is a barrier in mode `ordered`, after
+/// which the library's own streams come.
+fn pool_memory_beside_a_free_that_seems_over(d: &Driver) -> Verdict {
+    let (a, b, flag, table) = (d.stream()?, d.stream()?, d.pinned(64)?, d.alloc(SMALL)?);
+    let unrelated = d.alloc(SMALL)?;
+    d.set_flag(flag, 0);
+    d.write_words(table, &[flag])?;
+    // The work for which the copy made the free wait is complete.
+    d.free(d.alloc(SMALL)?)?;
+    d.launch("indirect_spin", a, &[table, 1])?;
+    let mut block = 0;
+    let beside = || {
+        block = d.alloc_async(BYTES, b)?;
+        Ok(())
+    };
+    let verdict = beside_a_free_of(d, unrelated, flag, beside)?;
+    fill(d, b, block, BYTES, 2, 0)?;
+    let good = holds(d, block, BYTES, 2)?;
+    Ok(format!("{verdict}, right: {good}"))
 }
 
 fn memory_info_beside_a_free_that_waits(d: &Driver) -> Verdict {

@@ -23,6 +23,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, query_behind_another_threads_frees),
     hazard!(Always, free_in_another_context),
     hazard!(Always, spin_beside_a_context_that_ends),
+    hazard!(Always, spin_before_a_context_that_waits),
+    hazard!(Always, spin_and_unused_memory_that_is_short, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, spin_and_no_host_memory),
     hazard!(Always, collective_over_two_devices, machine = "SIM_DEVICES=2"),
 ];
@@ -292,6 +294,36 @@ fn collective_over_two_devices(d: &Driver) -> Verdict {
     d.set_context(second)?;
     d.synchronize()?;
     Ok("ok".into())
+}
+
+/// [10] All later work of the context waits for the kernel. A stream-ordered request does not.
+fn spin_before_a_context_that_waits(d: &Driver) -> Verdict {
+    let (flag, b) = (context_waits_for_a_flag(d)?, d.stream()?);
+    let block = d.alloc_async(BYTES, b)?;
+    fill(d, b, block, BYTES, 2, 0)?;
+    d.set_flag(flag, 1);
+    ok_if(holds(d, block, BYTES, 2)?, "wrong contents")
+}
+
+/// [59] Another stream gets the memory, which nothing has used, while the context waits.
+fn spin_and_unused_memory_that_is_short(d: &Driver) -> Verdict {
+    let (flag, b, c) = (context_waits_for_a_flag(d)?, d.stream()?, d.stream()?);
+    let unused = d.alloc_async(40 * MIB, b)?;
+    d.free(unused)?;
+    let block = d.alloc_async(40 * MIB, c)?;
+    fill(d, c, block, 40 * MIB, 2, 0)?;
+    d.set_flag(flag, 1);
+    ok_if(holds(d, block, 40 * MIB, 2)?, "wrong contents")
+}
+
+/// Makes the context wait for a kernel that ends when the returned flag is 1.
+fn context_waits_for_a_flag(d: &Driver) -> Outcome<u64> {
+    let (stream, flag, done) = (d.stream()?, d.pinned(64)?, d.event()?);
+    d.set_flag(flag, 0);
+    d.launch("spin", stream, &[flag, 1])?;
+    d.record(done, stream)?;
+    call!(d, cuCtxWaitEvent(d.context(), done))?;
+    Ok(flag)
 }
 
 /// [63] On the plain driver, pinned memory freed there has left the program: ending the context

@@ -88,7 +88,8 @@ fn apply_kernel(launch: &Launch, memory: &Memory) {
             put(arg(3), memory.read_word(arg(3), 8).unwrap_or(0).wrapping_add(wrong));
         }
         Builtin::Set => put(arg(0), arg(1)),
-        Builtin::Delay | Builtin::Say | Builtin::Spin | Builtin::Fault | Builtin::Opaque => {}
+        Builtin::Delay | Builtin::Say | Builtin::Spin | Builtin::IndirectSpin => {}
+        Builtin::Fault | Builtin::Opaque => {}
     }
 }
 

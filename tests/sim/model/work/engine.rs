@@ -148,7 +148,7 @@ impl World {
     }
 
     fn may_go_on(&self, op: &OpRef) -> bool {
-        let Some((address, bytes)) = awaited_word(&op.work) else { return true };
+        let Some((address, bytes)) = self.awaited_word(&op.work) else { return true };
         if self.error_of(op.ctx).is_some() {
             return true;
         }
@@ -206,7 +206,7 @@ impl World {
             self.judge_birth(op);
         }
         let mut clock = op.state().clock.clone();
-        if let Some((address, _)) = awaited_word(&op.work) {
+        if let Some((address, _)) = self.awaited_word(&op.work) {
             // The operation that set the flag comes before us; if none did, the host has.
             clock.join(self.flags.get(&address).unwrap_or(&self.host.clock));
         }
@@ -324,6 +324,19 @@ impl World {
         flags & wanted == wanted
     }
 
+    /// Returns the address and size of the word that this work waits for, if it waits for one.
+    fn awaited_word(&self, work: &Work) -> Option<(u64, u64)> {
+        match work {
+            Work::Kernel(launch) => match launch.builtin {
+                Builtin::Spin => Some((launch.arg(0), 8)),
+                Builtin::IndirectSpin => Some((self.memory.read_word(launch.arg(0), 8)?, 8)),
+                _ => None,
+            },
+            Work::WaitValue(wait) => Some((wait.address, wait.bytes)),
+            _ => None,
+        }
+    }
+
     /// Copies between devices need no permission, kernels do.
     fn may_reach(&self, op: &OpRef, address: u64) -> bool {
         let (Work::Kernel(_), Some(found)) = (&op.work, self.memory.find(address)) else {
@@ -344,14 +357,6 @@ impl World {
             }
             _ => true,
         }
-    }
-}
-
-fn awaited_word(work: &Work) -> Option<(u64, u64)> {
-    match work {
-        Work::Kernel(launch) if launch.builtin == Builtin::Spin => Some((launch.arg(0), 8)),
-        Work::WaitValue(wait) => Some((wait.address, wait.bytes)),
-        _ => None,
     }
 }
 

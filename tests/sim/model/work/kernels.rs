@@ -29,6 +29,8 @@ pub enum Builtin {
     /// Prints a number, as `printf` on a device.
     Say,
     Spin,
+    /// Spins on a word whose address is in memory.
+    IndirectSpin,
     Set,
     Fault,
     /// An unknown kernel of the program: it takes time, and no access is modelled.
@@ -72,6 +74,7 @@ const BUILTINS: &[(&str, Builtin, usize)] = &[
     ("delay", Builtin::Delay, 1),
     ("say", Builtin::Say, 2),
     ("spin", Builtin::Spin, 2),
+    ("indirect_spin", Builtin::IndirectSpin, 2),
     ("set", Builtin::Set, 2),
     ("fault", Builtin::Fault, 0),
 ];
@@ -92,7 +95,8 @@ impl Launch {
             Builtin::IndirectFill => self.arg(1),
             Builtin::Delay => self.arg(0),
             Builtin::Say => self.arg(1),
-            Builtin::Spin | Builtin::Set | Builtin::Fault | Builtin::Opaque => 0,
+            Builtin::Spin | Builtin::IndirectSpin | Builtin::Set => 0,
+            Builtin::Fault | Builtin::Opaque => 0,
         }
     }
 
@@ -133,6 +137,10 @@ impl Launch {
                 found
             }
             Builtin::Spin => vec![range(self.arg(0), 8, AccessKind::AtomicRead)],
+            Builtin::IndirectSpin => {
+                let word = read(self.arg(0)).map(|word| range(word, 8, AccessKind::AtomicRead));
+                [range(self.arg(0), 8, AccessKind::Read)].into_iter().chain(word).collect()
+            }
             Builtin::Set => vec![range(self.arg(0), 8, AccessKind::AtomicWrite)],
             Builtin::Delay | Builtin::Say | Builtin::Fault | Builtin::Opaque => Vec::new(),
         }
