@@ -50,6 +50,8 @@ macro_rules! memory {
             StreamWaitsForFill = "stream_waits_for_fill",
             /// A stream-ordered request does not wait for its fill.
             FillOutlastsRequest = "fill_outlasts_request",
+            /// Memory of the driver is freed after the library's fill of it.
+            FreeFollowsFill = "free_follows_fill",
             /// Memory that was filled on its stream is ordered after that fill once it is freed.
             FillIsAwaited = "fill_is_awaited",
             /// A stream-ordered free does not wait for the check of its red zone.

@@ -12,6 +12,8 @@
 //! or before an event for which it has made the context wait. So the request does not wait for the
 //! fill. Its stream does, and every later owner of the memory.
 
+mod of_driver;
+
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_options::Fill;
 
@@ -129,8 +131,22 @@ pub(crate) fn prepare_driver_memory(
 ) {
     let contents = Contents { address, bytes, zone_bytes: 0 };
     match stream {
-        Some(stream) => contents.write_in_order(stream),
+        Some(stream) => of_driver::write(contents, stream),
         None => _ = on_own_stream(context, |own| contents.write_on(own)),
+    }
+}
+
+/// Frees memory of the driver by `cuMemFree`, which is `real`, after the library's fill of it.
+#[inline]
+pub(crate) fn free_driver_memory(address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
+    if config::writes_blocks() { of_driver::free(address, real) } else { real() }
+}
+
+/// Notes that the program frees memory of the driver in stream order.
+#[inline]
+pub(crate) fn driver_memory_is_freed_in_order(address: u64) {
+    if config::writes_blocks() {
+        of_driver::is_freed_in_order(address);
     }
 }
 

@@ -209,7 +209,8 @@ pub(crate) fn free(function: &'static Function, address: u64, real: impl Real) -
             return real();
         }
         pending::wait_all(Wait::Teardown);
-        serving::free_by(address, || real_frees::announced(real))
+        let free = || fill::free_driver_memory(address, || real_frees::announced(real));
+        serving::free_by(address, free)
     };
     guarded_with(
         function,

@@ -74,6 +74,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::OwnWorkCounts, "filled_block_changes_hands", "ordered,fill:zero"),
     (Rule::StreamWaitsForFill, "spin_before_a_context_that_waits", "ordered,fill:zero"),
     (Rule::FillOutlastsRequest, "spin_before_a_context_that_waits", "ordered,fill:zero"),
+    (Rule::FreeFollowsFill, "pool_memory_never_used_freed_plainly", "ordered,fill:zero"),
     (Rule::FillIsAwaited, "async_block_never_used_freed_plainly", "ordered,fill:zero"),
     (Rule::GreenWaitIsPartial, "free_behind_a_wait_for_a_green_context", "ordered"),
     (Rule::GreenIsEnteredByPrimary, "room_behind_a_green_context", "ordered"),

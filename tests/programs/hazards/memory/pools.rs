@@ -14,6 +14,12 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, pool_used_by_threads),
     hazard!(Always, pool_of_its_own),
     hazard!(Always, trim_behind_a_free),
+    hazard!(Always, pool_memory_never_used_freed_plainly, machine = "SIM_FREES_JUDGED=1"),
+    hazard!(
+        Always,
+        pool_memory_on_an_idle_stream_freed_plainly,
+        machine = "SIM_MEMORY_MB=64 SIM_FREES_JUDGED=1"
+    ),
     hazard!(Always, pool_open_to_a_peer, machine = "SIM_DEVICES=2"),
     hazard!(Always, pool_opened_behind_an_allocation, machine = "SIM_DEVICES=2"),
     hazard!(Always, pool_opened_before_the_peer_is_used, machine = "SIM_DEVICES=2"),
@@ -40,11 +46,8 @@ fn attribute_mib(d: &Driver, pool: u64, attribute: u32) -> Outcome<u64> {
 
 /// [74] On the plain driver the free has waited for the kernel before it.
 fn trim_behind_a_free(d: &Driver) -> Verdict {
-    let (stream, other, mut pool, mut block) = (d.stream()?, d.alloc(SMALL)?, 0, 0);
-    let (mut properties, mut keep) = ([0_u32; 22], u64::MAX);
-    properties[..3].copy_from_slice(&[1, 0, 1]);
-    call!(d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast()))?;
-    call!(d, cuMemPoolSetAttribute(pool, RELEASE_THRESHOLD, &mut keep))?;
+    let (stream, other, mut block) = (d.stream()?, d.alloc(SMALL)?, 0);
+    let pool = pool_of_its_own_kept(d)?;
     call!(d, cuMemAllocFromPoolAsync(&mut block, 64 * MIB, pool, stream))?;
     fill(d, stream, block, SMALL, 1, LATE)?;
     d.free_async(block, stream)?;
@@ -53,6 +56,39 @@ fn trim_behind_a_free(d: &Driver) -> Verdict {
     let (free, total) = d.memory_info()?;
     let reserved = attribute_mib(d, pool, RESERVED)?;
     ok_if(reserved == 0 && total - free < 64 * MIB, &format!("{reserved} MiB are the pool's"))
+}
+
+/// [59] The stream of the first request is busy. Its memory, which nothing uses, goes to another
+/// stream.
+fn pool_memory_never_used_freed_plainly(d: &Driver) -> Verdict {
+    let (a, b, busy, pool) = (d.stream()?, d.stream()?, d.alloc(SMALL)?, pool_of_its_own_kept(d)?);
+    fill(d, a, busy, SMALL, 1, LATE)?;
+    let (mut first, mut second) = (0, 0);
+    call!(d, cuMemAllocFromPoolAsync(&mut first, 8 * MIB, pool, a))?;
+    d.free(first)?;
+    call!(d, cuMemAllocFromPoolAsync(&mut second, 8 * MIB, pool, b))?;
+    fill(d, b, second, 8 * MIB, 2, 0)?;
+    ok_if(holds(d, second, 8 * MIB, 2)?, "the first block's fill was written to the second one")
+}
+
+/// [59] Nothing keeps the memory from being free at once, for a request of any kind.
+fn pool_memory_on_an_idle_stream_freed_plainly(d: &Driver) -> Verdict {
+    let (a, b, pool) = (d.stream()?, d.stream()?, pool_of_its_own_kept(d)?);
+    let mut first = 0;
+    call!(d, cuMemAllocFromPoolAsync(&mut first, 40 * MIB, pool, a))?;
+    d.free(first)?;
+    let second = d.alloc(40 * MIB)?;
+    fill(d, b, second, SMALL, 2, 0)?;
+    ok_if(holds(d, second, SMALL, 2)?, "the first block's fill was written to the second one")
+}
+
+/// Returns a new pool that keeps its memory.
+fn pool_of_its_own_kept(d: &Driver) -> Outcome<u64> {
+    let (mut pool, mut properties, mut keep) = (0, [0_u32; 22], u64::MAX);
+    properties[..3].copy_from_slice(&[1, 0, 1]);
+    call!(d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast()))?;
+    call!(d, cuMemPoolSetAttribute(pool, RELEASE_THRESHOLD, &mut keep))?;
+    Ok(pool)
 }
 
 /// kokkos#7032: an allocation that is freed at once makes the pool reserve memory for later ones.
