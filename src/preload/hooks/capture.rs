@@ -6,8 +6,8 @@ use cachealloc_statistics::breakdown::Component;
 
 use crate::contexts::stream_identity;
 use crate::driver::sys::{
-    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, GraphHandle, Location, NODE_MEM_ALLOC,
-    NODE_MEM_FREE, StreamHandle,
+    CAPTURE_MODE_GLOBAL, CuResult, GraphHandle, Location, NODE_MEM_ALLOC, NODE_MEM_FREE,
+    StreamHandle,
 };
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, participants, pool_life};
@@ -29,17 +29,8 @@ pub(crate) fn begin(
     begin_in_mode(function, stream, CAPTURE_MODE_GLOBAL, real)
 }
 
-/// `cuStreamBeginRecaptureToGraph(stream, ..)`: captures into an earlier graph. Calls of other
-/// threads are assumed not to add to it.
-pub(crate) fn begin_again(
-    function: &'static Function,
-    stream: StreamHandle,
-    real: impl Real,
-) -> CuResult {
-    begin_in_mode(function, stream, CAPTURE_MODE_RELAXED, real)
-}
-
-/// `cuStreamBeginCapture_v2(stream, mode)`, `cuStreamBeginCaptureToGraph(stream, .., mode)`.
+/// `cuStreamBeginCapture_v2(stream, mode)`, `cuStreamBeginCaptureToGraph(stream, .., mode)`,
+/// `cuStreamBeginRecaptureToGraph(stream, mode, ..)`.
 pub(crate) fn begin_in_mode(
     function: &'static Function,
     stream: StreamHandle,

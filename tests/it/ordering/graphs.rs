@@ -273,6 +273,15 @@ fn frees_in_a_capture_block_no_other_thread() {
     assert_eq!((ran.stdout.trim(), problems(&ran)), ("refused: true, ended 0", vec![]));
 }
 
+/// Only a relaxed capture lets the program take its memory away, as the driver does.
+#[test]
+fn memory_of_a_recapture_belongs_to_its_graph() {
+    for capture in ["thread-local", "global"] {
+        let run = program("captured_again", capture).env("SIM_DRIVER_VERSION", "13050");
+        assert_eq!(clean(run), "ok", "{capture} capture");
+    }
+}
+
 #[test]
 fn edited_captures_reuse_no_memory() {
     everywhere("edited", "again: false, ended 0");

@@ -44,6 +44,34 @@ fn edited_by(d: &Driver, mode: u32, add: impl FnOnce(&Driver, Stream) -> Outcome
     Ok(format!("again: {}, ended {ended}", first == second))
 }
 
+/// The program frees the memory of a recapture after its end: the graph keeps it, as that of the
+/// capture before.
+pub fn captured_again(d: &Driver, mode: u32) -> Verdict {
+    let stream = d.stream()?;
+    let capture = |value| -> Outcome<(u64, u64)> {
+        let block = d.alloc(LARGE)?;
+        fill(d, stream, block, value)?;
+        Ok((block, d.end_capture(stream)?))
+    };
+    d.begin_capture(stream, mode)?;
+    let (first, graph) = capture(1)?;
+    let (none, begin) = (std::ptr::null(), d.functions.cuStreamBeginRecaptureToGraph);
+    // SAFETY: the graph exists, and there is no function to call back.
+    check(unsafe { begin(stream, mode, graph, none, none) })?;
+    let (second, graph) = capture(2)?;
+    let executable = d.instantiate(graph)?;
+    d.free(first)?;
+    d.free(second)?;
+    let others = [d.alloc(LARGE)?, d.alloc(LARGE)?, d.alloc(LARGE)?];
+    others.into_iter().try_for_each(|other| fill(d, stream, other, 5))?;
+    d.launch_graph(executable, stream)?;
+    let mut kept = true;
+    for other in others {
+        kept &= holds(d, other, 5)?;
+    }
+    Ok(if kept { "ok" } else { "FAIL, the graph wrote to other memory" }.into())
+}
+
 /// Moves the stream back in the capture: its next node follows an earlier node, which precedes all
 /// later ones.
 pub fn set_back(d: &Driver, mode: u32) -> Verdict {

@@ -73,6 +73,7 @@ const PROGRAMS: &[(&str, Program)] = &[
     ("full", full),
     ("updated", updated),
     ("ordered_memory", ordered_memory),
+    ("captured_again", captured_again),
     ("edited", edited),
     ("edited_by_memory_operations", edited_by_memory_operations),
     ("edited_by_signals", edited_by_signals),
