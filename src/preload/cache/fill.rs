@@ -17,6 +17,8 @@ mod of_driver;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_options::Fill;
 
+pub(crate) use of_driver::free as free_driver_memory;
+
 use crate::cache::blocks;
 use crate::config;
 use crate::driver::api;
@@ -122,7 +124,8 @@ fn is_in_use(address: u64) -> bool {
 }
 
 /// Writes the contents of memory from the driver, which has no red zone.
-#[inline]
+#[cold]
+#[inline(never)]
 pub(crate) fn prepare_driver_memory(
     context: &'static Context,
     address: u64,
@@ -134,12 +137,6 @@ pub(crate) fn prepare_driver_memory(
         Some(stream) => of_driver::write(contents, stream),
         None => _ = on_own_stream(context, |own| contents.write_on(own)),
     }
-}
-
-/// Frees memory of the driver by `cuMemFree`, which is `real`, after the library's fill of it.
-#[inline]
-pub(crate) fn free_driver_memory(address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
-    if config::writes_blocks() { of_driver::free(address, real) } else { real() }
 }
 
 /// Notes that the program frees memory of the driver in stream order.

@@ -209,8 +209,9 @@ pub(crate) fn free(function: &'static Function, address: u64, real: impl Real) -
             return real();
         }
         pending::wait_all(Wait::Teardown);
-        let free = || fill::free_driver_memory(address, || real_frees::announced(real));
-        serving::free_by(address, free)
+        let filled = config::writes_blocks();
+        let free = || if filled { fill::free_driver_memory(address, real) } else { real() };
+        serving::free_by(address, || real_frees::announced(free))
     };
     guarded_with(
         function,

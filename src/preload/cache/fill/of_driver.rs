@@ -69,7 +69,9 @@ pub(super) fn is_freed_in_order(address: u64) {
 
 /// Frees memory of the driver by `cuMemFree`, which is `real`: in stream order if it is still being
 /// filled.
-pub(super) fn free(address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
+#[cold]
+#[inline(never)]
+pub(crate) fn free(address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
     let Some(Lasting { context, event }) = lock(&LASTING).remove(&address) else { return real() };
     let is_complete = || api::relaxed(|| event.query()) != Err(CuError::NOT_READY);
     if event.is_dead() || is_complete() {
