@@ -21,7 +21,7 @@ use crate::state::contexts;
 use crate::state::contexts::{Context, MemoryOwner};
 use crate::state::correction::ThreadCacheCorrection;
 use crate::state::events::Events;
-use crate::state::red_zones::{FillStream, Zones};
+use crate::state::red_zones::{OwnStreams, Zones};
 use crate::state::registry;
 use crate::state::registry::Links;
 use crate::state::release::{Idle, ReleaseStreams};
@@ -83,7 +83,7 @@ pub(crate) fn new(handle: ContextHandle, id: u64) -> &'static Context {
         stream_frees: StreamFrees::default(),
         recorder: Recorder::default(),
         sentinels: Sentinels::default(),
-        fill_stream: FillStream::default(),
+        own_streams: OwnStreams::default(),
         zones: Zones::default(),
         release_streams: ReleaseStreams::default(),
         arenas: Arenas::default(),

@@ -14,6 +14,8 @@
 
 mod of_driver;
 
+use std::sync::Mutex;
+
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_options::Fill;
 
@@ -54,7 +56,7 @@ pub(crate) fn prepare(
 fn write(context: &'static Context, contents: Contents, stream: Option<StreamHandle>) {
     let Contents { address, .. } = contents;
     match stream {
-        None => _ = on_own_stream(context, |own| contents.write_on(own)),
+        None => contents.write_now(context),
         Some(stream) if is_in_use(address) => {
             contents.write_in_order(stream);
             if rule_holds(Rule::FillIsAwaited) {
@@ -68,11 +70,12 @@ fn write(context: &'static Context, contents: Contents, stream: Option<StreamHan
 
 /// Writes memory that no work uses, for a request on this stream.
 fn write_unused(context: &'static Context, contents: Contents, stream: StreamHandle) {
-    let submitted = submit_to_own(context, |own| _ = contents.write_on(own));
+    let own = &context.own_streams.writes;
+    let submitted = submit_to_own(context, own, |own| _ = contents.write_on(own));
     let is_ordered = |filled: &EventRef| is_ordered_after(stream, contents.address, filled);
     let is_ordered = submitted.as_ref().is_ok_and(is_ordered);
     if !is_ordered || !rule_holds(Rule::FillOutlastsRequest) {
-        _ = wait(context, submitted);
+        _ = wait(own, submitted);
     }
 }
 
@@ -135,7 +138,7 @@ pub(crate) fn prepare_driver_memory(
     let contents = Contents { address, bytes, zone_bytes: 0 };
     match stream {
         Some(stream) => of_driver::write(contents, stream),
-        None => _ = on_own_stream(context, |own| contents.write_on(own)),
+        None => contents.write_now(context),
     }
 }
 
@@ -170,6 +173,11 @@ impl Contents {
         code.max(fill(address + bytes, ZONE, zone_bytes))
     }
 
+    /// Writes, and waits for that.
+    fn write_now(self, context: &'static Context) {
+        _ = on_own_stream(context, &context.own_streams.writes, |own| self.write_on(own));
+    }
+
     /// Writes by a submission like the program's own.
     #[cold]
     fn write_in_order(self, stream: StreamHandle) {
@@ -185,34 +193,39 @@ impl Contents {
     }
 }
 
-/// Runs work on the library's stream and waits for it.
+/// Runs work on a stream of the library, which is created at its first use, and waits for it.
 #[cold]
 pub(crate) fn on_own_stream(
     context: &'static Context,
+    stream: &Mutex<StreamHandle>,
     work: impl FnOnce(StreamHandle) -> CuResult,
 ) -> CuResult {
     let mut code = Ok(());
-    let submitted = submit_to_own(context, |own| code = work(own));
-    code.max(wait(context, submitted))
+    let submitted = submit_to_own(context, stream, |own| code = work(own));
+    code.max(wait(stream, submitted))
 }
 
-/// Waits for what was submitted to the library's stream.
-fn wait(context: &Context, submitted: CuResult<EventRef>) -> CuResult {
+/// Waits for what was submitted to this stream of the library.
+fn wait(stream: &Mutex<StreamHandle>, submitted: CuResult<EventRef>) -> CuResult {
     api::relaxed(|| match submitted {
         Ok(event) => event.synchronize(),
-        Err(error) => match *lock(&context.fill_stream.0) {
+        Err(error) => match *lock(stream) {
             0 => Err(error),
             own => api::stream_synchronize(own),
         },
     })
 }
 
-/// Submits work to the library's stream. Returns an event recorded after it, or an error if there
-/// is none.
-fn submit_to_own(context: &'static Context, work: impl FnOnce(StreamHandle)) -> CuResult<EventRef> {
+/// Submits work to this stream of the library. Returns an event recorded after it, or an error if
+/// there is none.
+fn submit_to_own(
+    context: &'static Context,
+    stream: &Mutex<StreamHandle>,
+    work: impl FnOnce(StreamHandle),
+) -> CuResult<EventRef> {
     before_submission::goes_to_own();
     let event = thread::with(|thread| context.events.take(thread, |body| context.enter(body)));
-    let mut stream = lock(&context.fill_stream.0);
+    let mut stream = lock(stream);
     api::relaxed(|| {
         context.enter(|| {
             if *stream == 0 {

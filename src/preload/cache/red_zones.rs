@@ -35,7 +35,7 @@ pub(crate) fn check(context: &'static Context, freed: FreedZone) {
     check_copies(context);
     let mut zone = vec![ZONE; config::zone_bytes() as usize];
     let copy = |stream| copy_to(zone.as_mut_ptr(), freed, stream);
-    if fill::on_own_stream(context, copy).is_ok() {
+    if fill::on_own_stream(context, &context.own_streams.reads, copy).is_ok() {
         report(freed, &zone);
     }
 }

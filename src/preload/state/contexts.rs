@@ -22,7 +22,7 @@ use crate::state::barriers::{LastBarrier, Sentinels};
 use crate::state::correction::ThreadCacheCorrection;
 use crate::state::events::Events;
 use crate::state::pool_attributes::PoolAttributes;
-use crate::state::red_zones::{FillStream, Zones};
+use crate::state::red_zones::{OwnStreams, Zones};
 use crate::state::registry;
 use crate::state::registry::Links;
 use crate::state::release::{Idle, ReleaseStreams};
@@ -64,7 +64,7 @@ pub(crate) struct Context {
     pub stream_frees: StreamFrees,
     pub recorder: Recorder,
     pub sentinels: Sentinels,
-    pub fill_stream: FillStream,
+    pub own_streams: OwnStreams,
     pub zones: Zones,
     pub release_streams: ReleaseStreams,
     pub arenas: Arenas,

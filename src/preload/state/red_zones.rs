@@ -36,6 +36,10 @@ pub(crate) struct Zones {
     pub stream: Mutex<StreamHandle>,
 }
 
-/// The stream on which blocks and red zones are written and read; 0 before its first use.
+/// The streams on which blocks and red zones are written and read; 0 before their first use. They
+/// are two because the copy of a zone to the host may wait during the call.
 #[derive(Default)]
-pub(crate) struct FillStream(pub Mutex<StreamHandle>);
+pub(crate) struct OwnStreams {
+    pub writes: Mutex<StreamHandle>,
+    pub reads: Mutex<StreamHandle>,
+}

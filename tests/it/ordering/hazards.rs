@@ -42,6 +42,15 @@ fn filled() {
     check(Some(FILLED));
 }
 
+/// A free that waits reads the zone of its block, and another thread's request writes one.
+#[test]
+fn zones_are_read_beside_requests() {
+    const NAME: &str = "pool_memory_beside_a_free_that_seems_over";
+    let hazards = hazards();
+    let hazard = hazards.iter().find(|hazard| hazard.name == NAME).expect(NAME);
+    assert_eq!(hazard.problem(Some("ordered,red_zone:64")), None);
+}
+
 /// Only code that depends on a free in one context from another one needs the waits.
 #[test]
 #[ignore = "long tier"]
