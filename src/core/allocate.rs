@@ -409,7 +409,7 @@ impl Allocator {
             block.behind = Some(tag);
         }
         block.state = State::Allocated;
-        block.used_outside = OutsideUse::NONE;
+        block.used_outside = OutsideUse::None;
         block.requested_bytes = requested_bytes;
         self.segments.at_mut(block.segment.0).allocated_count += 1;
         let (pool, bytes) = (block.pool, block.bytes);

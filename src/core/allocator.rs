@@ -281,7 +281,7 @@ impl Allocator {
             exported: false,
             expandable,
             private,
-            used_outside: OutsideUse::NONE,
+            used_outside: OutsideUse::None,
             behind: None,
             freed_at: self.clock,
             idle_span: None,

@@ -6,8 +6,6 @@
 //!             first --next--> block --next--> block --next--> None
 //! ```
 
-use core::ops::BitOrAssign;
-
 use crate::rules::{Rule, rule_holds};
 use crate::types::{Address, BlockId, Pool, PrivatePool, Requester, ReuseCondition, SegmentId};
 
@@ -42,31 +40,21 @@ pub(crate) struct Block {
     pub idle_span: Option<IdleSpan>,
 }
 
-/// Work outside of its capture that may have used a freed block of a private pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OutsideUse(u8);
-
-impl OutsideUse {
+/// Work outside of its capture that may have used a freed block of a private pool. When two blocks
+/// become one, the greater counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum OutsideUse {
     /// There was none, or it was complete.
-    pub(crate) const NONE: OutsideUse = OutsideUse(0);
+    None,
     /// It is complete when events are that the caller keeps for the pool.
-    pub(crate) const UNTIL_EVENTS: OutsideUse = OutsideUse(1);
+    UntilEvents,
     /// It may be any work from before the pool's end.
-    pub(crate) const UNKNOWN: OutsideUse = OutsideUse(3);
-
-    pub(crate) fn is_any(self) -> bool {
-        self != OutsideUse::NONE
-    }
-
-    pub(crate) fn is_unknown(self) -> bool {
-        self == OutsideUse::UNKNOWN
-    }
+    Unknown,
 }
 
-impl BitOrAssign for OutsideUse {
-    /// Makes it the use of two blocks that become one.
-    fn bitor_assign(&mut self, other: OutsideUse) {
-        self.0 |= other.0;
+impl OutsideUse {
+    pub(crate) fn is_any(self) -> bool {
+        self != OutsideUse::None
     }
 }
 

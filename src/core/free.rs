@@ -54,8 +54,8 @@ impl Allocator {
         let is_private = self.blocks.at(id.0).private.is_some();
         // A capture that adopts ordinary memory later finds all work with it complete.
         let used_outside = match is_private && ready != ReuseCondition::Everywhere {
-            true => OutsideUse::UNKNOWN,
-            false => OutsideUse::NONE,
+            true => OutsideUse::Unknown,
+            false => OutsideUse::None,
         };
         let ready = if is_private { self.ready_if_freed(id, ready) } else { ready };
         self.free_as(id, ready, used_outside)
@@ -110,7 +110,7 @@ impl Allocator {
     pub fn waits_with_pool_until_events(&mut self, id: BlockId) -> bool {
         let waits = self.waits_with_pool(id);
         if waits {
-            self.blocks.at_mut(id.0).used_outside = OutsideUse::UNTIL_EVENTS;
+            self.blocks.at_mut(id.0).used_outside = OutsideUse::UntilEvents;
         }
         waits
     }
@@ -270,7 +270,7 @@ impl Allocator {
         block.next = after;
         block.freed_at = block.freed_at.max(freed_at);
         block.idle_span = idle_span;
-        block.used_outside |= used_outside;
+        block.used_outside = block.used_outside.max(used_outside);
         let segment = block.segment;
         self.link_after(id, after, segment);
     }

@@ -36,7 +36,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::allocator::Allocator;
-use crate::block::State;
+use crate::block::{OutsideUse, State};
 use crate::free_index::FreeIndex;
 use crate::idle::decay::IdleEpoch;
 use crate::policy::BLOCK_BYTES_MIN;
@@ -193,7 +193,9 @@ impl Allocator {
     /// the caller keeps an event after that work.
     pub fn is_over(&self, id: PrivatePool) -> bool {
         let mut blocks = self.blocks_of(id).map(|block| self.blocks.at(block.0));
-        blocks.all(|block| block.state == State::Allocated || !block.used_outside.is_unknown())
+        blocks.all(|block| {
+            block.state == State::Allocated || block.used_outside != OutsideUse::Unknown
+        })
     }
 
     /// Makes the pool's memory ordinary memory. The caller has made sure that all work from before

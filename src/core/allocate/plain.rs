@@ -77,7 +77,7 @@ impl Allocator {
             exported: false,
             expandable: false,
             private: None,
-            used_outside: OutsideUse::NONE,
+            used_outside: OutsideUse::None,
             behind: None,
             freed_at,
             idle_span: None,

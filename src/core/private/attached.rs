@@ -40,7 +40,7 @@ impl Allocator {
         if self.segments.at(segment.0).private.is_none() {
             self.set_private(id, None);
         }
-        self.free_as(id, ReuseCondition::Everywhere, OutsideUse::NONE);
+        self.free_as(id, ReuseCondition::Everywhere, OutsideUse::None);
     }
 
     /// Detaches this block, which the program still holds and no node references: it will be freed
@@ -139,7 +139,7 @@ impl Allocator {
         self.set_private(id, None);
         let clock = self.clock;
         let block = self.blocks.at_mut(id.0);
-        block.used_outside = OutsideUse::NONE;
+        block.used_outside = OutsideUse::None;
         if stays {
             return;
         }
