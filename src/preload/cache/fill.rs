@@ -24,7 +24,7 @@ pub(crate) use of_driver::free as free_driver_memory;
 use crate::cache::blocks;
 use crate::config;
 use crate::driver::api;
-use crate::driver::sys::{CuError, CuResult, STREAM_NON_BLOCKING, StreamHandle};
+use crate::driver::sys::{CuResult, STREAM_NON_BLOCKING, StreamHandle};
 use crate::lock::lock;
 use crate::ordering::{before_submission, submissions};
 use crate::pagemap;
@@ -101,23 +101,27 @@ fn is_ordered_after(stream: StreamHandle, address: u64, filled: &EventRef) -> bo
 #[cold]
 fn note_fill(address: u64, stream: StreamHandle) {
     let Place::Block(block) = pagemap::place(address) else { return };
-    let record = |event: &EventRef| api::event_record(event.handle(), stream);
-    let noted = thread::with(|thread| {
-        let context = block.context();
-        let event = context.events.take(thread, |body| context.enter(body))?;
-        api::relaxed(|| context.enter(|| record(&event)))?;
-        blocks::is_now_behind(context, block.block, &event);
-        Ok::<(), CuError>(())
-    });
-    if noted.is_err() {
+    match record_on(block.context(), stream) {
+        Ok(event) => blocks::is_now_behind(block.context(), block.block, &event),
         // Waiting for the stream is as safe, but may take long.
-        let _ = api::relaxed(|| api::stream_synchronize(stream));
+        Err(_) => _ = api::relaxed(|| api::stream_synchronize(stream)),
     }
+}
+
+/// Returns an event of the context, recorded on a stream of the program.
+fn record_on(context: &'static Context, stream: StreamHandle) -> CuResult<EventRef> {
+    let event = take_event(context)?;
+    api::relaxed(|| context.enter(|| api::event_record(event.handle(), stream)))?;
+    Ok(event)
+}
+
+fn take_event(context: &'static Context) -> CuResult<EventRef> {
+    thread::with(|thread| context.events.take(thread, |body| context.enter(body)))
 }
 
 /// Returns whether work may still use a block that the program is about to get on a stream. If none
 /// does, the program may free the block at once by `cuMemFree` and get its memory again: the fill
-/// must be complete by then.
+/// must not come after other work of that stream.
 #[cold]
 fn is_in_use(address: u64) -> bool {
     match pagemap::place(address) {
@@ -224,7 +228,7 @@ fn submit_to_own(
     work: impl FnOnce(StreamHandle),
 ) -> CuResult<EventRef> {
     before_submission::goes_to_own();
-    let event = thread::with(|thread| context.events.take(thread, |body| context.enter(body)));
+    let event = take_event(context);
     let mut stream = lock(stream);
     api::relaxed(|| {
         context.enter(|| {

@@ -12,6 +12,7 @@ use std::sync::Mutex;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::cache::fill;
 use crate::cache::fill::Contents;
 use crate::contexts::stream_identity;
 use crate::driver::api;
@@ -20,9 +21,9 @@ use crate::lock::lock;
 use crate::ordering::captures;
 use crate::state::contexts::Context;
 use crate::state::events::EventRef;
-use crate::state::thread;
 
-/// Fills that were not complete when the program got the memory, by its address.
+/// Fills that were not complete when the program got the memory, by its address. One whose context
+/// has ended stays until its address is used again: looking for such would grow with their number.
 static LASTING: Mutex<BTreeMap<u64, Lasting>> = Mutex::new(BTreeMap::new());
 
 struct Lasting {
@@ -47,18 +48,13 @@ pub(super) fn write(contents: Contents, stream: StreamHandle) {
         let _ = api::relaxed(|| lasting.event.synchronize());
         return;
     }
-    let mut all = lock(&LASTING);
-    all.retain(|_, lasting| !lasting.event.is_dead());
-    all.insert(contents.address, lasting);
+    lock(&LASTING).insert(contents.address, lasting);
 }
 
 /// Returns an event recorded on the stream, with the stream's context.
 fn record(stream: StreamHandle) -> Option<Lasting> {
     let context = stream_identity::context_of(stream)?;
-    let event = thread::with(|thread| context.events.take(thread, |body| context.enter(body)));
-    let event = event.ok()?;
-    let record = || context.enter(|| api::event_record(event.handle(), stream));
-    api::relaxed(record).ok()?;
+    let event = fill::record_on(context, stream).ok()?;
     Some(Lasting { context, event })
 }
 
@@ -72,7 +68,8 @@ pub(super) fn is_freed_in_order(address: u64) {
 #[cold]
 #[inline(never)]
 pub(crate) fn free(address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
-    let Some(Lasting { context, event }) = lock(&LASTING).remove(&address) else { return real() };
+    let lasting = lock(&LASTING).remove(&address);
+    let Some(Lasting { context, event }) = lasting else { return real() };
     let is_complete = || api::relaxed(|| event.query()) != Err(CuError::NOT_READY);
     if event.is_dead() || is_complete() {
         return real();
