@@ -7,6 +7,8 @@ use std::path::Path;
 
 use cachealloc_tests::root;
 
+use super::tidy::rust_files;
+
 /// Index of the columns `hook` and `not_caching`.
 const HOOK: usize = 11;
 const NOT_CACHING: usize = 12;
@@ -125,20 +127,11 @@ fn each_hooked_function_is_simulated_or_has_a_reason() {
 
 /// Returns the functions that have a body, by the rule of `tests/sim/build.rs`.
 fn simulated(folder: &Path) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            found.extend(simulated(&path));
-            continue;
-        }
-        for line in fs::read_to_string(&path).expect("a source file").lines() {
-            let Some(rest) = line.trim_start().strip_prefix("fn cu") else { continue };
-            let names = format!("cu{}", rest.split(':').next().unwrap_or_default());
-            found.extend(names.split(',').map(|name| name.trim().to_string()));
-        }
-    }
-    found
+    let text = |file| fs::read_to_string(file).expect("a source file");
+    let texts: String = rust_files(folder).into_iter().map(text).collect();
+    let bodies = texts.lines().filter_map(|line| line.trim_start().strip_prefix("fn cu"));
+    let symbols = bodies.flat_map(|rest| rest.split(':').next().unwrap_or_default().split(", "));
+    symbols.map(|name| format!("cu{}", name.trim_start_matches("cu"))).collect()
 }
 
 /// A function renamed in the list would silently lose such a property.
