@@ -140,6 +140,24 @@ fn a_batch_in_a_graph_runs_in_its_order() {
     outcome.clean();
 }
 
+/// Measured: error 700 for a kernel that writes to a pool of the host, as to one of a NUMA node.
+#[test]
+fn a_pool_of_the_host_is_closed_to_devices() {
+    let fill = |d: &Driver| {
+        let s = d.stream().unwrap();
+        let pool = made(d, "cuMemPoolCreate", &[place(&[1, 2])]).unwrap();
+        if std::env::var_os("OPEN").is_some() {
+            call(d, "cuMemPoolSetAccess", &[pool, place(&[1, 3]), 1]).unwrap();
+        }
+        let memory = made(d, "cuMemAllocFromPoolAsync", &[N as u64, pool, s]).unwrap();
+        d.launch("fill", s, &[memory, N as u64, 7, 0]).unwrap();
+        d.synchronize().unwrap();
+    };
+    let name = "a_pool_of_the_host_is_closed_to_devices";
+    child(name, &[("OPEN", "1")], fill).clean();
+    child(name, &[], fill).reports("sim: no access");
+}
+
 #[test]
 fn an_imported_pool_shows_memory_and_makes_none() {
     let outcome = child("an_imported_pool_shows_memory_and_makes_none", &[], |d| {

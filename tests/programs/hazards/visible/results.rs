@@ -86,6 +86,9 @@ fn pool_write(d: &Driver, start: [u32; 4]) -> Verdict {
     let mut properties = [0_u32; 22];
     properties[..4].copy_from_slice(&start);
     call!(d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast()))?;
+    // Without it the device may not access a pool of the host.
+    let access = [DEVICE, 0, 3];
+    call!(d, cuMemPoolSetAccess(pool, access.as_ptr().cast(), 1))?;
     call!(d, cuMemAllocFromPoolAsync(&mut word, 4096, pool, stream))?;
     d.synchronize()?;
     read_after_free(d, word)

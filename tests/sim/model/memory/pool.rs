@@ -37,7 +37,7 @@ pub struct Pool {
     pub handle_types: u32,
     /// The pool of which this one is an import: it serves no requests.
     pub imported: Option<Handle>,
-    /// Other devices whose kernels may reach its memory.
+    /// Devices whose kernels may reach its memory, besides the one that it is on.
     pub open_to: Vec<usize>,
     free: Vec<FreeBlock>,
     /// Blocks that serve other requests while earlier work uses their addresses: those stay taken
@@ -106,6 +106,11 @@ impl Pool {
     /// Whether it may be the current pool for this type and location.
     pub fn serves(&self, allocation: u32, location: Location) -> bool {
         (self.allocation, self.location) == (allocation, location) && self.imported.is_none()
+    }
+
+    /// Whether its memory is the host's. Measured: no device may access that unasked (error 700).
+    pub fn is_on_host(&self) -> bool {
+        Location::ON_HOST.contains(&self.location.kind) && self.allocation != Pool::MANAGED
     }
 
     /// Bytes that the pool reports as reserved: it takes memory in chunks (measured).

@@ -346,15 +346,14 @@ impl World {
         let Some(context) = handle(op.ctx).and_then(|handle| self.contexts.find(handle)) else {
             return true;
         };
-        if context.device == found.device {
-            return true;
-        }
+        let own = context.device == found.device;
         match found.kind {
-            Kind::Device => handle(found.ctx).is_some_and(|owner| context.peers.contains(&owner)),
-            Kind::Pool { pool, .. } => {
-                let pool = self.pools.find(pool);
-                pool.is_some_and(|pool| pool.open_to.contains(&context.device))
+            Kind::Device if !own => {
+                handle(found.ctx).is_some_and(|owner| context.peers.contains(&owner))
             }
+            Kind::Pool { pool, .. } => self.pools.find(pool).is_some_and(|pool| {
+                (own && !pool.is_on_host()) || pool.open_to.contains(&context.device)
+            }),
             _ => true,
         }
     }
