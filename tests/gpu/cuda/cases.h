@@ -37,7 +37,7 @@ struct Case {
 };
 
 inline int run_one(const Case &test) {
-    watchdog(test.name, 40);  // making contexts is slow on a busy machine
+    watchdog(test.name, 100);  // making contexts is slow on a busy machine
     if (!test.bare) load_kernels();
     Verdict verdict = test.run();
     printf("%s: %s\n", test.name, verdict.c_str());
