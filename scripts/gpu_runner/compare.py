@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Dict, Iterable, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from gpu_runner import lists
 from gpu_runner.context import Context
@@ -68,6 +69,8 @@ class Comparison:
         self._tasks: Dict[Tuple[str, str], Task] = {}
         self._skip, self._known = lists.skipped(), lists.known_differences()
         self._lock = threading.Lock()
+        # Programs may write files into the folder that they start in.
+        self._folders = {case.cwd: threading.Lock() for case in self.cases if case.cwd}
 
     def variables(self, case: Case, mode: str) -> Mapping[str, str]:
         return case.variables
@@ -78,7 +81,7 @@ class Comparison:
     def run(self) -> bool:
         """Runs everything and prints the table. Returns whether nothing differs."""
         modes = [NATIVE, *self.modes]
-        self._run_all((case, mode) for case in self.cases for mode in modes if self.is_run(case, mode))
+        self._run_all(task for task in in_turn(self.cases, modes, self.context.jobs) if self.is_run(*task))
         return print_table(self, self._causes())
 
     # ---- what the table asks
@@ -145,7 +148,8 @@ class Comparison:
             env = self.context.environment(**variables)
         else:
             env = self.context.under_library(self.context.settings(settings(mode)), **variables)
-        ran = run(case.command, seconds=case.options.seconds, env=env, cwd=case.cwd or self.context.out)
+        with self._folders.get(case.cwd, contextlib.nullcontext()):
+            ran = run(case.command, seconds=case.options.seconds, env=env, cwd=case.cwd or self.context.out)
         masked = mask(ran.stdout)
         if case.options.sort:
             masked = b"".join(sorted(masked.splitlines(True)))
@@ -176,6 +180,12 @@ class Comparison:
         return ", ".join(found) or f"none of: {' '.join(CAUSES)}"
 
 
+def in_turn(cases: Sequence[Case], modes: Sequence[str], width: int) -> Iterator[Tuple[Case, str]]:
+    """Yields each case in each mode. Runs of one case are `width` apart, so they hardly wait for each other's folder."""
+    for start in range(0, len(cases), width):
+        yield from ((case, mode) for mode in modes for case in cases[start : start + width])
+
+
 def settings(mode: str) -> str:
     """Returns the settings of a free mode, or of a run that finds a cause."""
     if mode == "zeroed":
@@ -191,4 +201,6 @@ def mask(output: bytes) -> bytes:
 def error_count(stderr: bytes) -> int:
     """Counts the errors that a program or its framework reports besides its output."""
     word = re.compile(rb"\berror\b|\bfail(ed|ure)?\b|exception", re.IGNORECASE)
-    return sum(bool(word.search(line)) for line in stderr.splitlines() if not line.startswith(b"cachealloc"))
+    # The library's messages, and the indented lines of its reports.
+    others = re.sub(rb"^cachealloc.*\n(?: +.*\n)*", b"", stderr, flags=re.MULTILINE)
+    return sum(bool(word.search(line)) for line in others.splitlines())

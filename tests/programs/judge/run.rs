@@ -290,6 +290,8 @@ impl Machine {
             if moved.elapsed() > patience && logged() > bytes {
                 (moved, bytes) = (Instant::now(), logged());
             }
+            // Making its context may take long on a busy machine.
+            let patience = if bytes == 0 { PATIENCE } else { patience };
             if moved.elapsed() > patience || self.ending.has_come() {
                 let _ = child.kill(); // it may have ended just now
                 let _ = child.wait();
