@@ -100,6 +100,7 @@ impl Arguments {
             simulator: path("driver")?,
             library: path("lib")?,
             gpu: self.has("gpu"),
+            gpu_name: None,
             scratch,
             broken: self.text("break").unwrap_or("").to_string(),
             ending: Ending::never(),

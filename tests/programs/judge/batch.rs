@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use crate::campaign::Campaign;
 use crate::compare::{Finding, Native, is_trouble};
 use crate::grammar::{Op, Program};
-use crate::run::{Baseline, Machine, Ran};
+use crate::run::{Baseline, Machine, Ran, Simulated};
 
 /// Prefix of the kind of a finding that does not appear when its program runs alone.
 pub const BEHIND_OTHERS: &str = "behind others: ";
@@ -30,7 +30,12 @@ impl Campaign<'_> {
         }
         let confs = self.confs_for(&together[0]);
         let relaxed = confs.iter().any(|conf| conf.contains("relaxed"));
-        let Some(judged) = self.baselines(machine, together, relaxed) else { return };
+        let Some(valid) = self.simulated(machine, together, relaxed) else { return };
+        if valid.is_empty() {
+            return;
+        }
+        let _gpu = self.hold(machine, &valid[0].0);
+        let Some(judged) = self.natively(machine, valid) else { return };
         self.programs.fetch_add(judged.len() as u64, Ordering::SeqCst);
         let mut found: Vec<Vec<Finding>> = judged.iter().map(|_| Vec::new()).collect();
         for conf in &confs {
@@ -44,14 +49,13 @@ impl Campaign<'_> {
         }
     }
 
-    /// Selects the valid programs, and leaves out those that hang or end the process without the
-    /// library. Returns `None` if no time is left.
-    fn baselines(
+    /// Selects the valid programs. Returns `None` if no time is left.
+    fn simulated(
         &self,
         machine: &Machine,
         programs: Vec<Program>,
         own_order: bool,
-    ) -> Option<Vec<(Program, Baseline)>> {
+    ) -> Option<Vec<(Program, Simulated)>> {
         let mut valid = Vec::new();
         for program in programs {
             if self.is_over() {
@@ -62,6 +66,16 @@ impl Campaign<'_> {
                 Err(why) => self.drop_program(&program, &why),
             }
         }
+        Some(valid)
+    }
+
+    /// Runs the programs without the library, and leaves out those that hang or end the process.
+    /// Returns `None` if no time is left.
+    fn natively(
+        &self,
+        machine: &Machine,
+        mut valid: Vec<(Program, Simulated)>,
+    ) -> Option<Vec<(Program, Baseline)>> {
         let mut runs: Vec<Vec<Ran>> = Vec::new();
         while machine.gpu && runs.len() < 2 && !valid.is_empty() {
             let programs: Vec<&Program> = valid.iter().map(|(program, _)| program).collect();

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::arguments::Arguments;
@@ -11,6 +11,7 @@ use crate::batch::BEHIND_OTHERS;
 use crate::compare::{Finding, Tally};
 use crate::ending::Ending;
 use crate::generate;
+use crate::gpus::{Gpus, Held};
 use crate::grammar::Program;
 use crate::run::Machine;
 use crate::shrink::{NATIVE, Shrinker};
@@ -40,8 +41,7 @@ pub(crate) struct Campaign<'a> {
     confs: Vec<String>,
     without: HashSet<String>,
     themes: Vec<String>,
-    /// Held exclusively on a GPU by a program that makes memory scarce.
-    device: RwLock<()>,
+    gpus: Gpus,
     next: AtomicU64,
     end: u64,
     pub(crate) ending: Ending,
@@ -56,10 +56,10 @@ pub(crate) struct Campaign<'a> {
 pub fn run(arguments: &Arguments) -> Result<bool, String> {
     let seeds = arguments.seeds()?;
     let theme = arguments.text("theme").unwrap_or("all");
-    let gpu = arguments.has("gpu");
+    let (gpu, gpus) = (arguments.has("gpu"), Gpus::visible());
     // On a GPU hundreds of contexts take minutes.
     let in_all = |name: &&str| {
-        !gpu || *name != "many_contexts" && generate::devices_of(name) <= count_gpus()
+        !gpu || *name != "many_contexts" && generate::devices_of(name) <= gpus.count()
     };
     let wanted = |name: &&str| if theme == "all" { in_all(name) } else { *name == theme };
     let themes = generate::themes().into_iter().filter(wanted);
@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
         confs: arguments.texts("conf"),
         without: arguments.without().into_iter().chain(gpu.then(|| "faults".into())).collect(),
         themes: themes.map(str::to_string).collect(),
-        device: RwLock::default(),
+        gpus,
         next: AtomicU64::new(seeds.start),
         end: if seconds > 0 && !arguments.has("seeds") { u64::MAX } else { seeds.end },
         ending: Ending::after(seconds),
@@ -88,7 +88,9 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
     std::thread::scope(|scope| {
         let campaign = &campaign;
         let work = |job: u64| {
-            let own = Machine { scratch: machine.scratch.join(job.to_string()), ..machine.clone() };
+            let gpu_name = campaign.gpus.of_job(job).filter(|_| gpu);
+            let scratch = machine.scratch.join(job.to_string());
+            let own = Machine { scratch, gpu_name, ..machine.clone() };
             scope.spawn(move || campaign.work(&own))
         };
         let workers: Vec<_> = (0..jobs).map(work).collect();
@@ -116,9 +118,10 @@ impl Campaign<'_> {
             for theme in &self.themes {
                 let seeds = first..self.end.min(first + self.batch);
                 let programs: Vec<Program> = seeds.map(|seed| self.program(seed, theme)).collect();
-                let scarce = machine.gpu && programs.iter().any(Program::wants_scarcity);
-                let _shared = (!scarce).then(|| self.device.read().expect("no job panics"));
-                let _alone = scarce.then(|| self.device.write().expect("no job panics"));
+                let rare = machine.gpu && programs[0].wants_scarcity();
+                if rare && !(first / self.batch).is_multiple_of(SCARCE_EVERY) {
+                    continue;
+                }
                 self.several(machine, programs);
                 if self.is_over() {
                     return;
@@ -129,6 +132,11 @@ impl Campaign<'_> {
 
     fn program(&self, seed: u64, theme: &str) -> Program {
         generate::program(seed, theme, &self.without).expect("a known theme")
+    }
+
+    /// Waits for the GPU. Whoever calls it holds none.
+    pub(crate) fn hold(&self, machine: &Machine, program: &Program) -> Option<Held<'_>> {
+        machine.gpu_name.as_ref().map(|name| self.gpus.hold(name, program))
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -143,7 +151,12 @@ impl Campaign<'_> {
     pub(crate) fn one(&self, machine: &Machine, program: &Program) {
         let confs = self.confs_for(program);
         let relaxed = confs.iter().any(|conf| conf.contains("relaxed"));
-        let baseline = match machine.baseline(program, relaxed) {
+        let simulated = match machine.simulated(program, relaxed) {
+            Ok(simulated) => simulated,
+            Err(why) => return self.drop_program(program, &why),
+        };
+        let _gpu = self.hold(machine, program);
+        let baseline = match machine.with_gpu(program, simulated) {
             Ok(baseline) => baseline,
             Err(why) => return self.drop_program(program, &why),
         };
@@ -247,13 +260,11 @@ impl Campaign<'_> {
     }
 }
 
-/// Number of GPUs of this machine.
-fn count_gpus() -> u64 {
-    (0..).take_while(|number| Path::new(&format!("/dev/nvidia{number}")).exists()).count() as u64
-}
-
-/// Batch size on a GPU, where starting a process takes longer than a program.
-const BATCH_ON_GPU: u64 = 16;
+/// Batch size on a GPU, where starting a process takes longer than a program. With larger batches
+/// it takes minutes until the first results count.
+const BATCH_ON_GPU: u64 = 4;
+/// On a GPU all other jobs wait for a program that makes memory scarce: one batch in so many.
+const SCARCE_EVERY: u64 = 4;
 const SHRINK_TIME: Duration = Duration::from_secs(40);
 const SAY_EVERY: Duration = Duration::from_secs(20);
 

@@ -19,6 +19,7 @@ mod campaign;
 mod compare;
 mod ending;
 mod generate;
+mod gpus;
 mod grammar;
 mod judgement;
 mod log;

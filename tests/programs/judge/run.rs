@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::compare::Native;
 use crate::ending::Ending;
+use crate::gpus::VISIBLE;
 use crate::grammar::Program;
 use crate::log::{self, Seen};
 use crate::play::Pace;
@@ -22,6 +23,8 @@ pub struct Machine {
     pub library: PathBuf,
     /// Whether the compared runs use this machine's own driver.
     pub gpu: bool,
+    /// The GPU on which programs of one device are played; `None` if it is the first.
+    pub gpu_name: Option<String>,
     /// Folder for logs; each job has a subfolder.
     pub scratch: PathBuf,
     /// Rule of the library to leave out, to see whether its absence is detected.
@@ -105,6 +108,11 @@ impl Machine {
     /// Checks whether the program is valid, and returns the lines to compare.
     pub fn baseline(&self, program: &Program, own_order: bool) -> Result<Baseline, String> {
         let simulated = self.simulated(program, own_order)?;
+        self.with_gpu(program, simulated)
+    }
+
+    /// Leaves out the lines on which runs on the driver that counts disagree.
+    pub fn with_gpu(&self, program: &Program, simulated: Simulated) -> Result<Baseline, String> {
         let others = if self.gpu { 2 } else { 0 };
         let others: Vec<Ran> = (0..others).map(|_| self.natively(&[program]).remove(0)).collect();
         simulated.with(program, &others.iter().collect::<Vec<_>>())
@@ -186,6 +194,9 @@ impl Machine {
         }
         if how.simulated {
             self.simulate(&mut command, first, how, &report);
+        }
+        if let Some(name) = self.gpu_name.as_ref().filter(|_| first.devices < 2) {
+            command.env(VISIBLE, name);
         }
         if let Some(conf) = how.conf {
             // The limit is as large as the free memory of a device of this size once the first
