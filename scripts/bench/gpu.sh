@@ -6,7 +6,8 @@ set -u
 
 usage() {
     cat <<'TEXT'
-usage: scripts/bench/gpu.sh [--lib PATH] [--out DIR] [--build-dir DIR] [--rounds N] [--pairs N] [--mode FREE_MODE] [--no-torch]
+usage: scripts/bench/gpu.sh [--lib PATH] [--other PATH] [--out DIR] [--build-dir DIR] [--rounds N] [--pairs N] [--mode FREE_MODE] [--no-torch]
+  --other PATH another build of the library, measured in the same rounds
   --rounds N   rounds of the call benchmarks (default 3)
   --pairs N    turns of training that each kind takes (default 100)
 TEXT
@@ -16,10 +17,11 @@ lib=$root/target/release/libcachealloc.so
 [ -e "$lib" ] || lib=$root/bin/libcachealloc.so
 out=$root/.out/gpu-bench
 build=$root/.out/gpu-build
-rounds=3 pairs=100 mode=ordered torch=1
+rounds=3 pairs=100 mode=ordered torch=1 other=
 while [ $# -gt 0 ]; do
     case $1 in
     --lib) lib=$2; shift ;;
+    --other) other=$2; shift ;;
     --out) out=$2; shift ;;
     --build-dir) build=$2; shift ;;
     --rounds) rounds=$2; shift ;;
@@ -41,6 +43,7 @@ out=$(cd "$out" && pwd)
 build=$(cd "$build" && pwd)
 here=$root/tests/gpu/bench
 ours=1
+[ -z "$other" ] || other=$(cd "$(dirname "$other")" && pwd)/$(basename "$other") || exit 2
 if [ -e "$lib" ]; then lib=$(cd "$(dirname "$lib")" && pwd)/$(basename "$lib"); else
     echo "bench-gpu: no library at $lib: only the others are measured" >&2
     ours=
@@ -82,6 +85,7 @@ for ((round = 1; round <= rounds; round++)); do
         measure ours env LD_PRELOAD="$lib" CACHEALLOC_CONF="free_mode:$mode" "$build/pairs"
         measure ours_async env LD_PRELOAD="$lib" CACHEALLOC_CONF="free_mode:$mode" "$build/pairs" async
     fi
+    [ -z "$other" ] || measure other env LD_PRELOAD="$other" CACHEALLOC_CONF="free_mode:$mode" "$build/pairs"
 done
 sed -i 's/^async_//' "$out"/*async.figures
 
@@ -89,7 +93,7 @@ sed -i 's/^async_//' "$out"/*async.figures
 python3 - "$out" "$rounds" <<'PY' | tee "$out/table.txt"
 import os, statistics, sys
 out, rounds = sys.argv[1], sys.argv[2]
-columns = ["native", "native_async", "torch", "ours", "ours_async"]
+columns = ["native", "native_async", "torch", "ours", "ours_async", "other"]
 figures, names = {}, []
 for column in columns:
     path = os.path.join(out, column + ".figures")
@@ -100,7 +104,7 @@ for column in columns:
             if words[0] not in names:
                 names.append(words[0])
 median = {key: statistics.median(values) for key, values in figures.items()}
-heads = ["native", "async", "PyTorch", "ours", "ours async", "native/ours", "ours-native"]
+heads = ["native", "async", "PyTorch", "ours", "ours async", "other", "native/ours", "ours-native"]
 print(f"nanoseconds, medians of {rounds} rounds".ljust(38) + "".join(h.rjust(13) for h in heads))
 for name in names:
     cells = [median.get((column, name)) for column in columns]

@@ -74,7 +74,9 @@ def smi(*arguments: str) -> str:
 
 @functools.lru_cache(maxsize=None)
 def device_count() -> int:
-    return sum(line.startswith("GPU") for line in smi("-L").splitlines())
+    """Returns the number of GPUs that a program sees."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return len(visible.split(",")) if visible else sum(line.startswith("GPU") for line in smi("-L").splitlines())
 
 
 @functools.lru_cache(maxsize=None)
