@@ -261,6 +261,12 @@ pub(crate) fn ctx_get_id(context: ContextHandle) -> CuResult<u64> {
     }
 }
 
+/// Returns whether this is the current context. Asks for the id only where the handle is the same:
+/// without a current context the driver would log an error.
+pub(crate) fn is_current(handle: ContextHandle, id: u64) -> bool {
+    ctx_get_current() == Ok(handle) && ctx_get_id(0) == Ok(id)
+}
+
 /// Returns whether stream ids are unique. Before driver 12.0, every thread's own default stream has
 /// the same handle, and handles are reused.
 pub(crate) fn has_stream_ids() -> bool {

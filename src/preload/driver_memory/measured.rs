@@ -179,7 +179,7 @@ fn in_use() -> CuResult<(i32, u64)> {
 
 /// Runs `body` in a context that the library has no record of yet.
 fn within<T>(id: u64, handle: ContextHandle, body: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
-    if api::ctx_get_id(0) == Ok(id) {
+    if api::is_current(handle, id) {
         return body();
     }
     api::ctx_push_current(handle)?;

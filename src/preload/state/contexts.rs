@@ -164,19 +164,13 @@ impl Context {
     /// the library that was created with a green context current would end with that context
     /// (hazard 70).
     pub(crate) fn enter<T>(&self, body: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
-        if self.is_owner_current() {
+        if api::is_current(self.memory_owner.handle, self.memory_owner.id) {
             return body();
         }
         api::ctx_push_current(self.memory_owner.handle)?;
         let result = body();
         let _ = api::ctx_pop_current();
         result
-    }
-
-    /// Asks for the id only where a context is current: without one the driver logs an error.
-    fn is_owner_current(&self) -> bool {
-        let MemoryOwner { handle, id } = self.memory_owner;
-        api::ctx_get_current() == Ok(handle) && api::ctx_get_id(0) == Ok(id)
     }
 
     pub(crate) fn is_dead(&self) -> bool {

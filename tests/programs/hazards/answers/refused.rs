@@ -22,6 +22,7 @@ pub const ALL: &[Hazard] = &[
         machine = "SIM_KERNEL_MB=100 SIM_LOCAL_MB=20 SIM_OBJECT_MB=4"
     ),
     hazard!(Always, failed_call_that_left_its_capture, ours),
+    hazard!(Always, errors_beside_a_first_context, machine = "SIM_DEVICES=2"),
     hazard!(Always, errors_in_the_log),
 ];
 
@@ -332,6 +333,38 @@ fn failed_call_that_left_its_capture(d: &Driver) -> Verdict {
 
 /// The driver logs every refusal, and serves each of these requests without the library.
 fn errors_in_the_log(d: &Driver) -> Verdict {
+    logs_nothing(d, || {
+        let (stream, (free, _)) = (d.stream()?, d.memory_info()?);
+        let tenths = |tenths: usize| free / 10 * tenths / (2 * MIB) * (2 * MIB);
+        for size in [7, 8] {
+            d.free(d.alloc(tenths(size))?)?;
+        }
+        for size in [5, 9] {
+            d.free_async(d.alloc_async(tenths(size), stream)?, stream)?;
+            d.synchronize_stream(stream)?;
+        }
+        let (mut made, of_device) = (0, properties(DEVICE, 0));
+        call!(d, cuMemCreate(&mut made, tenths(7), of_device.as_ptr().cast(), 0))?;
+        call!(d, cuMemRelease(made))?;
+        d.free(d.alloc(tenths(6))?)?;
+        let (pool, mut block) = (new_pool(d)?, 0);
+        call!(d, cuMemAllocFromPoolAsync(&mut block, tenths(7), pool, stream))?;
+        d.free_async(block, stream)?;
+        d.synchronize_stream(stream)
+    })
+}
+
+/// A thread without a current context makes the first context of a device.
+fn errors_beside_a_first_context(d: &Driver) -> Verdict {
+    logs_nothing(d, || {
+        let mut context = 0;
+        let retain = || call!(d, cuDevicePrimaryCtxRetain(&mut context, 1));
+        std::thread::scope(|scope| scope.spawn(retain).join().expect("no program panics"))
+    })
+}
+
+/// Whether the driver's log stays empty meanwhile.
+fn logs_nothing(d: &Driver, body: impl FnOnce() -> Outcome) -> Verdict {
     static LINES: AtomicU64 = AtomicU64::new(0);
     static FIRST: Mutex<String> = Mutex::new(String::new());
     unsafe extern "C" fn hears(_data: *mut c_void, _level: u32, text: *const u8, bytes: usize) {
@@ -346,23 +379,7 @@ fn errors_in_the_log(d: &Driver) -> Verdict {
     if registered.is_err() {
         return Ok("no log".into());
     }
-    let (stream, (free, _)) = (d.stream()?, d.memory_info()?);
-    let tenths = |tenths: usize| free / 10 * tenths / (2 * MIB) * (2 * MIB);
-    for size in [7, 8] {
-        d.free(d.alloc(tenths(size))?)?;
-    }
-    for size in [5, 9] {
-        d.free_async(d.alloc_async(tenths(size), stream)?, stream)?;
-        d.synchronize_stream(stream)?;
-    }
-    let (mut made, of_device) = (0, properties(DEVICE, 0));
-    call!(d, cuMemCreate(&mut made, tenths(7), of_device.as_ptr().cast(), 0))?;
-    call!(d, cuMemRelease(made))?;
-    d.free(d.alloc(tenths(6))?)?;
-    let (pool, mut block) = (new_pool(d)?, 0);
-    call!(d, cuMemAllocFromPoolAsync(&mut block, tenths(7), pool, stream))?;
-    d.free_async(block, stream)?;
-    d.synchronize_stream(stream)?;
+    body()?;
     let lines = LINES.load(Ordering::Relaxed);
     let first = FIRST.lock().expect("no program panics");
     ok_if(lines == 0, &format!("{lines} errors, first {first}"))
