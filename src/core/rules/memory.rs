@@ -109,6 +109,9 @@ macro_rules! memory {
             LimitClaimsFirst = "limit_claims_first",
             /// A call is retried only if the table of functions allows it.
             RetryAsListed = "retry_as_listed",
+            /// A call that may take memory of another device than the current one gets room on
+            /// every device.
+            RoomOnEveryDevice = "room_on_every_device",
             /// A call that may have been captured is not retried.
             RetryNotInCapture = "retry_not_in_capture",
             /// A captured call that left its capture unchanged is retried.

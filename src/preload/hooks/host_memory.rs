@@ -296,7 +296,10 @@ pub(crate) fn vmm_create(
     // Memory that is not shareable with other processes need not be known.
     let shareable = properties.is_some_and(|made| made.handle_types != 0);
     let own = (on_host || shareable) && makes_for_itself(function);
-    let code = common::retried(function, real);
+    let code = match properties.and_then(|made| made.location.device()) {
+        Some(device) => common::retried_on(function, device, real),
+        None => common::retried(function, real),
+    };
     if is_accepted(code) && on_host && !own {
         observers::visible(VisibleCause::HostVirtualMemory);
     }

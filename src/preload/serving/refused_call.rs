@@ -13,6 +13,7 @@ use crate::graphs::participants;
 use crate::ordering::captures;
 use crate::peer_reclaim::{Needed, ReclaimRequest};
 use crate::process::bounds;
+use crate::state::contexts;
 use crate::state::inflight_releases;
 use crate::state::thread;
 use crate::state::under_way::Waiter;
@@ -32,8 +33,11 @@ pub(crate) enum MayBeCaptured {
 pub(crate) struct RefusedCall {
     function: &'static Function,
     captured: MayBeCaptured,
-    /// The device of its memory, if it is known.
+    /// The device on which room is made, if it is known.
     device: Option<i32>,
+    /// Whether its memory may be on another device than the current one: that of a stream, a graph
+    /// or a location among its arguments.
+    may_be_elsewhere: bool,
     tries: Range<u32>,
     /// Number of arrivals read before the last try.
     seen: u64,
@@ -55,6 +59,7 @@ impl RefusedCall {
             function,
             captured,
             device: device.or_else(|| api::ctx_get_device().ok()),
+            may_be_elsewhere: device.is_none(),
             tries: bounds::ROOM.tries(),
             seen: inflight_releases::arrivals(),
             reclaim: size_is_unknown.then(ReclaimRequest::default),
@@ -76,12 +81,23 @@ impl RefusedCall {
             }
             self.tries = 0..0;
         }
+        if core::mem::take(&mut self.may_be_elsewhere) && self.others_exist() {
+            let _ = make_room(None, self.waiter(), &mut self.seen);
+            counters::count(Count::Retries);
+            return true;
+        }
         let needed = Needed {
             device: self.device.unwrap_or(0),
             bytes: None,
             context: lookup::current().ok(),
         };
         self.reclaim.as_mut().is_some_and(|reclaim| reclaim.try_reclaim(needed))
+    }
+
+    /// Whether the program has contexts on other devices.
+    fn others_exist(&self) -> bool {
+        contexts::all().any(|context| Some(context.device) != self.device)
+            && rule_holds(Rule::RoomOnEveryDevice)
     }
 
     /// Returns whether the call may have added a node to a graph, which a second call would add

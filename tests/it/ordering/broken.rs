@@ -129,6 +129,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::UnmapOnlyFree, "memory_moves_past_a_stream", EXPANDABLE),
     (Rule::UnmapAfterBarrier, "memory_moves_behind_a_kernel", EXPANDABLE),
     (Rule::RetryAsListed, "calls_that_may_not_be_repeated", "ordered"),
+    (Rule::RoomOnEveryDevice, "memory_that_another_device_has_cached", "ordered"),
     (Rule::RetryNotInCapture, "failed_call_during_capture", "ordered"),
     (Rule::UnchangedCaptureRetries, "first_use_in_a_capture", "ordered"),
     (Rule::RefusedChangesNothing, "refused_calls", "ordered"),

@@ -1,4 +1,4 @@
-//! [8] [13] [27] [30] A second context, observers past the barrier, and contexts that end.
+//! [8] [13] [27] [30] [80] A second context, observers past the barrier, and contexts that end.
 
 use cachealloc_tests::driver::{Driver, LEGACY, Outcome};
 use cachealloc_tests::functions::IpcHandle;
@@ -16,6 +16,11 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, export_behind_a_barrier),
     hazard!(Full, peer_access_behind_a_barrier, machine = "SIM_DEVICES=2"),
     hazard!(Always, free_of_another_contexts_block, machine = "SIM_DEVICES=2"),
+    hazard!(
+        Always,
+        memory_that_another_device_has_cached,
+        machine = "SIM_DEVICES=2 SIM_MEMORY_MB=256"
+    ),
     hazard!(Always, destroy_context),
     hazard!(Always, destroy_context_that_came_second),
     hazard!(Always, reset_device),
@@ -45,6 +50,37 @@ fn wait_for_another_context(d: &Driver) -> Verdict {
     let again = d.alloc(BYTES)?;
     fill(d, c, again, BYTES, 2, 0)?;
     ok_if(holds(d, again, BYTES, 2)?, MIXED)
+}
+
+/// [80] Calls with a location, a pool or a stream of another device than the current one.
+fn memory_that_another_device_has_cached(d: &Driver) -> Verdict {
+    const MOST: usize = 200 << 20;
+    let (first, second) = (d.context(), d.use_device(1)?);
+    let there = d.stream()?;
+    let in_the_cache = || -> Outcome {
+        d.set_context(second)?;
+        d.free(d.alloc(MOST)?)?;
+        d.set_context(first)
+    };
+    let on_second = [1_u32, 0, 1, 1];
+    let properties = {
+        let mut all = [0_u32; 22];
+        all[..4].copy_from_slice(&on_second);
+        all
+    };
+    let (mut memory, mut pool, mut block) = (0, 0, 0);
+    call!(d, cuMemPoolCreate(&mut pool, properties.as_ptr().cast()))?;
+    in_the_cache()?;
+    let mut codes =
+        vec![code(call!(d, cuMemCreate(&mut memory, MOST, properties.as_ptr().cast(), 0)))];
+    code(call!(d, cuMemRelease(memory)));
+    in_the_cache()?;
+    codes.push(code(call!(d, cuMemAllocFromPoolAsync(&mut block, MOST, pool, there))));
+    d.free_async(block, there)?;
+    d.synchronize_stream(there)?;
+    in_the_cache()?;
+    codes.push(code(d.alloc_async(MOST, there).map(drop)));
+    Ok(format!("codes {codes:?}"))
 }
 
 /// [27] Copying into another device's memory needs no peer access.
