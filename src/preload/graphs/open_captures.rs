@@ -24,7 +24,9 @@ use cachealloc_core::{IdleEpoch, PrivatePool};
 use crate::driver::api;
 use crate::driver::graphs;
 use crate::driver::graphs::Capturing;
-use crate::driver::sys::{CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, GraphHandle, StreamHandle};
+use crate::driver::sys::{
+    CAPTURE_MODE_GLOBAL, CAPTURE_MODE_RELAXED, CuResult, GraphHandle, StreamHandle,
+};
 use crate::graphs::captured_work::{FULL_ORDER_COUNT, Member, Work};
 use crate::graphs::node_references::ReferencedRanges;
 use crate::graphs::participants;
@@ -99,14 +101,16 @@ pub(crate) fn begun(stream: StreamHandle, stream_id: u64, context: &'static Cont
     lock(&OPEN).push(Arc::new(capture));
 }
 
-/// Runs the real End of the capture that began on this stream; no query about it runs meanwhile.
-pub(crate) fn ending<T>(stream: StreamHandle, real: impl FnOnce() -> T) -> T {
+/// Runs the real End of the capture that began on this stream, or the end of the stream; no query
+/// about the capture runs meanwhile.
+pub(crate) fn ending(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> CuResult {
     let origin = |capture: &&Arc<OpenCapture>| capture.origin.is(stream);
     let capture = lock(&OPEN).iter().find(origin).cloned();
     let mut work = capture.as_deref().map(|capture| lock(&capture.work));
     let result = real();
     if let (Some(capture), Some(work)) = (&capture, &mut work) {
-        work.over = !capture.is_active();
+        // The handle may mean another stream by now.
+        work.over = result.is_ok() || !capture.is_active();
         if work.over {
             capture.let_go();
         }

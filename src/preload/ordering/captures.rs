@@ -109,7 +109,7 @@ pub(crate) fn destroy(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> 
     if !rule_holds(Rule::RefusedStreamCaptures) {
         id.iter().for_each(|id| stream_destroyed(*id));
     }
-    let code = real();
+    let code = open_captures::ending(stream, real);
     if code.is_ok() {
         if let Some(id) = id {
             stream_destroyed(id);

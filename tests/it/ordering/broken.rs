@@ -140,6 +140,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::ContextEndForgets, "foreign_memory_after_a_contexts_end", "ordered"),
     (Rule::UnreferencedIsFree, "memory_of_a_relaxed_capture", "ordered"),
     (Rule::HeldLeavesWithCapture, "memory_that_a_node_names", "ordered"),
+    (Rule::HeldLeavesWithCapture, "memory_of_an_abandoned_capture", "relaxed"),
     (Rule::AsyncNeedsDefaultPool, "pool_of_its_own", "ordered"),
     (Rule::OutBeforeDriver, "pinned_memory_changes_hands", "ordered,host_cache_mb:0"),
     (Rule::RefusedEntryAlone, "one_buffer_registered_by_two_threads", "ordered"),

@@ -26,6 +26,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, memory_beside_a_capture, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, memory_that_a_node_names, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, memory_of_another_thread_that_a_node_names, machine = "SIM_MEMORY_MB=192"),
+    hazard!(Always, memory_of_an_abandoned_capture, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, capture_with_little_memory_left, machine = "SIM_MEMORY_MB=62"),
     hazard!(Always, capture_behind_a_free_of_a_pool, machine = "SIM_MEMORY_MB=64"),
     hazard!(
@@ -404,6 +405,23 @@ fn freed_behind_its_launch(
     let good = holds(d, large, BYTES, 4)?;
     d.destroy_executable(executable)?;
     ok_if(good, "the graph wrote to another block")
+}
+
+/// [39] A block that a node references is freed after the stream of its capture was destroyed.
+fn memory_of_an_abandoned_capture(d: &Driver) -> Verdict {
+    let mut asked = [0; 3];
+    for answer in &mut asked {
+        let stream = d.stream()?;
+        d.begin_capture(stream, RELAXED)?;
+        let block = d.alloc(120 << 20);
+        *answer = code(block);
+        if let Ok(block) = block {
+            fill(d, stream, block, BYTES, 3, LATE / 3)?;
+        }
+        d.destroy_stream(stream)?;
+        block.map_or(Ok(()), |block| d.free(block))?;
+    }
+    Ok(format!("codes {asked:?}"))
 }
 
 /// [50] The last request fits on the device, but not a segment for several such requests.
