@@ -14,6 +14,7 @@ use crate::ordering::captures;
 use crate::peer_reclaim::{Needed, ReclaimRequest};
 use crate::process::bounds;
 use crate::state::contexts;
+use crate::state::contexts::Context;
 use crate::state::inflight_releases;
 use crate::state::thread;
 use crate::state::under_way::Waiter;
@@ -33,11 +34,13 @@ pub(crate) enum MayBeCaptured {
 pub(crate) struct RefusedCall {
     function: &'static Function,
     captured: MayBeCaptured,
-    /// The device on which room is made, if it is known.
+    /// The device of its memory, or the current one if that is not known.
     device: Option<i32>,
-    /// Whether its memory may be on another device than the current one: that of a stream, a graph
-    /// or a location among its arguments.
+    /// Whether the memory may be on another device: that of a stream, a graph or a location among
+    /// the arguments.
     may_be_elsewhere: bool,
+    /// The device on which room is made; `None` for every device.
+    room_on: Option<i32>,
     tries: Range<u32>,
     /// Number of arrivals read before the last try.
     seen: u64,
@@ -55,11 +58,14 @@ impl RefusedCall {
         // Functions of the other classes report how much they ask for (`ChargedRequest`), and so
         // does the cache.
         let size_is_unknown = !matches!(function.class, Class::Record | Class::Own);
+        let may_be_elsewhere = device.is_none();
+        let device = device.or_else(|| api::ctx_get_device().ok());
         RefusedCall {
             function,
             captured,
-            device: device.or_else(|| api::ctx_get_device().ok()),
-            may_be_elsewhere: device.is_none(),
+            device,
+            may_be_elsewhere,
+            room_on: device,
             tries: bounds::ROOM.tries(),
             seen: inflight_releases::arrivals(),
             reclaim: size_is_unknown.then(ReclaimRequest::default),
@@ -74,17 +80,17 @@ impl RefusedCall {
         if self.may_have_been_captured() {
             return false;
         }
-        if let Some(tries) = self.tries.next() {
-            if make_room(self.device, self.waiter(), &mut self.seen) || tries == 0 {
-                counters::count(Count::Retries);
-                return true;
+        loop {
+            if let Some(tries) = self.tries.next() {
+                if make_room(self.room_on, self.waiter(), &mut self.seen) || tries == 0 {
+                    counters::count(Count::Retries);
+                    return true;
+                }
+                self.tries = 0..0;
             }
-            self.tries = 0..0;
-        }
-        if core::mem::take(&mut self.may_be_elsewhere) && self.others_exist() {
-            let _ = make_room(None, self.waiter(), &mut self.seen);
-            counters::count(Count::Retries);
-            return true;
+            if !self.looks_elsewhere() {
+                break;
+            }
         }
         let needed = Needed {
             device: self.device.unwrap_or(0),
@@ -94,10 +100,15 @@ impl RefusedCall {
         self.reclaim.as_mut().is_some_and(|reclaim| reclaim.try_reclaim(needed))
     }
 
-    /// Whether the program has contexts on other devices.
-    fn others_exist(&self) -> bool {
-        contexts::all().any(|context| Some(context.device) != self.device)
-            && rule_holds(Rule::RoomOnEveryDevice)
+    /// Begins again with room on every device, once, if that can help.
+    fn looks_elsewhere(&mut self) -> bool {
+        let is_other = |context: &Context| self.room_on.is_some_and(|it| it != context.device);
+        let can_help = contexts::all().any(is_other) && rule_holds(Rule::RoomOnEveryDevice);
+        let looks = core::mem::take(&mut self.may_be_elsewhere) && can_help;
+        if looks {
+            (self.room_on, self.tries) = (None, bounds::ROOM.tries());
+        }
+        looks
     }
 
     /// Returns whether the call may have added a node to a graph, which a second call would add

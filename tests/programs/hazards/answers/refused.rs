@@ -29,7 +29,7 @@ pub const ALL: &[Hazard] = &[
 const MIB: usize = 1 << 20;
 const PINNED: u32 = 1;
 /// Kinds of places.
-const DEVICE: u32 = 1;
+pub const DEVICE: u32 = 1;
 const HOST: u32 = 2;
 const PART_OF_DEVICE: u32 = 6;
 
@@ -81,7 +81,7 @@ fn leave_all_as_it_was(d: &Driver, calls: &[Call], wanted: impl Fn(Outcome) -> b
 
 /// Properties of a pool or of physical memory, which start with the kind, the handle types, and the
 /// kind and number of the place.
-fn properties(place: u32, number: u32) -> [u32; 22] {
+pub fn properties(place: u32, number: u32) -> [u32; 22] {
     let mut properties = [0; 22];
     properties[..4].copy_from_slice(&[PINNED, 0, place, number]);
     properties
