@@ -118,8 +118,8 @@ impl Campaign<'_> {
             for theme in &self.themes {
                 let seeds = first..self.end.min(first + self.batch);
                 let programs: Vec<Program> = seeds.map(|seed| self.program(seed, theme)).collect();
-                let rare = machine.gpu && programs[0].wants_scarcity();
-                if rare && !(first / self.batch).is_multiple_of(SCARCE_EVERY) {
+                let rare = self.themes.len() > 1 && programs[0].wants_scarcity();
+                if machine.gpu && rare && !(first / self.batch).is_multiple_of(SCARCE_EVERY) {
                     continue;
                 }
                 self.several(machine, programs);
