@@ -78,6 +78,8 @@ macro_rules! memory {
             /// In mode `relaxed`, calls that report or request memory wait for plain frees of other
             /// threads only for a limited time.
             OthersPlainFreesForAWhile = "others_plain_frees_for_a_while",
+            /// In mode `relaxed`, a thread ends after the work that its plain frees wait for.
+            ThreadOutlivesPlainFrees = "thread_outlives_plain_frees",
             /// Cached memory is released for a request even if several contexts have submitted.
             KeptIsReleasedInAnyContext = "kept_is_released_in_any_context",
             /// The user's peer processes are asked for memory before a request fails.

@@ -9,7 +9,7 @@ use cachealloc_options::StatsOnExit;
 
 use crate::assembly::startup_log;
 use crate::assembly::{control, exit_table, report};
-use crate::cache::{blocks, red_zones};
+use crate::cache::{blocks, red_zones, stream_frees};
 use crate::contexts::lookup;
 use crate::driver::table;
 use crate::functions::id;
@@ -116,6 +116,7 @@ fn say_panics() {
 
 extern "C" fn thread_ends(_: *mut c_void) {
     thread::with(|thread| {
+        stream_frees::thread_ends(thread);
         pending::thread_ended(thread);
         captures::thread_ended(thread);
         // Last, because the calls above may free blocks.

@@ -18,8 +18,10 @@ use crate::driver_memory::limits;
 use crate::lock::lock;
 use crate::ordering::{barrier, captures, pending, programmatic_launch};
 use crate::process::bounds;
+use crate::process::bypass;
 use crate::record::recorder::Freed;
 use crate::state::barriers::LEDGER;
+use crate::state::contexts;
 use crate::state::contexts::Context;
 use crate::state::events;
 use crate::state::events::EventRef;
@@ -160,20 +162,43 @@ pub(crate) fn wait_for_plain_frees(context: &'static Context, waiter: Waiter) {
         return;
     }
     tidy(context, &lock(&context.allocator));
-    let mut frees = core::mem::take(&mut *lock(&context.stream_frees.plain_frees));
-    let count = frees.len();
+    // They stay in the list during the wait: another thread may need memory too.
+    let mut frees = lock(&context.stream_frees.plain_frees).clone();
     frees.retain(|PlainFree { event, thread, .. }| {
         let for_a_while = pending::waits_for_a_while(waiter) && *thread != own && *thread != 0;
         let wait = || match for_a_while {
             true => pending::wait_with_timeout(event),
             false => api::relaxed(|| event.synchronize()),
         };
-        waits::timed(Wait::ParkedFree, wait) == Err(CuError::NOT_READY)
+        waits::timed(Wait::ParkedFree, wait) != Err(CuError::NOT_READY)
     });
-    if count != 0 {
-        lock(&context.stream_frees.plain_frees).append(&mut frees);
+    if !frees.is_empty() {
+        let is_over = |event: &EventRef| frees.iter().any(|over| over.event.id() == event.id());
+        lock(&context.stream_frees.plain_frees).retain(|free| !is_over(&free.event));
         query(context);
     }
+}
+
+/// Waits, in a thread that ends, for its frees that would have waited without the library
+/// (Note [Which frees to wait for]).
+pub(crate) fn thread_ends(thread: &Thread) {
+    if !bypass::is_caching() || !rule_holds(Rule::ThreadOutlivesPlainFrees) {
+        return;
+    }
+    let own = thread.number();
+    let inside = thread.inside.replace(true);
+    for context in contexts::all() {
+        let frees = lock(&context.stream_frees.plain_frees);
+        // Its last event of the context includes those before it.
+        let last = frees.iter().rfind(|free| free.thread == own).map(|free| free.event.clone());
+        drop(frees);
+        if let Some(event) = last
+            && let Some(_open) = context.keep_open()
+        {
+            let _ = waits::timed(Wait::Teardown, || api::relaxed(|| event.synchronize()));
+        }
+    }
+    thread.inside.set(inside);
 }
 
 /// Makes blocks of stream-ordered memory freed by `cuMemFree` wait only for what they would wait

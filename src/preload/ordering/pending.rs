@@ -6,7 +6,9 @@
 //! which threads know; so
 //! * the thread of the free itself waits in its queries: it knows;
 //! * the pending barriers of a thread that has ended concern every thread: the ended thread was
-//!   joined, and if not, its free has returned all the same;
+//!   joined, and if not, its free has returned all the same. In mode `relaxed` no free waits, and
+//!   a thread could end that on the plain driver is still inside its free. So there the end of a
+//!   thread waits for its frees (`stream_frees::thread_ends`);
 //! * for the frees of other, living threads, a query that would return "not ready" waits as long as
 //!   `WAIT_BUDGET` lasts, and then returns that. It must not wait indefinitely: it may be the poll
 //!   of a loop that feeds the very kernel, by means that the library does not see. On the plain

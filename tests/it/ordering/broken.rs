@@ -82,6 +82,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::TrimAfterFrees, "trim_behind_a_free", "ordered"),
     (Rule::OnlyReturnedFreesAreAwaited, "pool_memory_beside_a_free_that_waits", "ordered"),
     (Rule::OthersPlainFreesForAWhile, "memory_info_beside_a_free_that_waits", "relaxed"),
+    (Rule::ThreadOutlivesPlainFrees, "memory_info_beside_the_last_call_of_a_thread", "relaxed"),
     (Rule::BlockedRequestHasNoBound, "request_beside_a_long_free", "ordered"),
     (Rule::BlockedRequestHasNoBound, "array_beside_memory_on_its_way", "ordered"),
     (Rule::BlockedRequestHasNoBound, "another_stream_takes_six_pieces", "ordered"),

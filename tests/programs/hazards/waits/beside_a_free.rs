@@ -13,6 +13,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, pool_memory_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, pool_memory_beside_a_free_that_seems_over),
     hazard!(Always, memory_info_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, memory_info_beside_the_last_call_of_a_thread),
     hazard!(Always, stream_memory_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, teardowns_beside_a_free_that_waits),
     hazard!(
@@ -133,6 +134,21 @@ fn pool_memory_beside_a_free_that_seems_over(d: &Driver) -> Verdict {
 
 fn memory_info_beside_a_free_that_waits(d: &Driver) -> Verdict {
     room_beside_a_free_that_waits(d, || d.memory_info().map(drop))
+}
+
+/// On the plain driver the thread cannot end before its free returns.
+fn memory_info_beside_the_last_call_of_a_thread(d: &Driver) -> Verdict {
+    let (stream, flag, unrelated) = (d.stream()?, d.pinned(64)?, d.alloc(SMALL)?);
+    d.set_flag(flag, 0);
+    d.launch("spin", stream, &[flag, 1])?;
+    std::thread::scope(|scope| {
+        let freeing = spawn(scope, d, || d.free(unrelated));
+        sleep_ms(50);
+        let asked = d.memory_info().map(drop);
+        d.set_flag(flag, 1);
+        freeing.join().expect("no program panics")?;
+        Ok(format!("code {}", code(asked)))
+    })
 }
 
 /// Memory that the kernel's stream has freed is not available before the kernel ends, even though a
