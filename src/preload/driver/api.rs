@@ -142,6 +142,10 @@ calls! {
     device_primary_ctx_retain(device: i32) -> (context: ContextHandle) =
         cuDevicePrimaryCtxRetain(&mut context, device);
     device_primary_ctx_release(device: i32) = cuDevicePrimaryCtxRelease_v2(device);
+    func_get_param_count(function: usize) -> (count: usize) =
+        cuFuncGetParamCount(function, &mut count);
+    kernel_get_param_count(kernel: usize) -> (count: usize) =
+        cuKernelGetParamCount(kernel, &mut count);
     func_get_param_info(function: usize, index: usize) -> (offset: usize, bytes: usize) =
         cuFuncGetParamInfo(function, index, &mut offset, &mut bytes);
     kernel_get_param_info(kernel: usize, index: usize) -> (offset: usize, bytes: usize) =

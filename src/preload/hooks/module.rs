@@ -13,6 +13,7 @@ use crate::driver::sys::{CuResult, POINTER_IS_MANAGED};
 use crate::driver_memory::first_uses::USES;
 use crate::functions::Function;
 use crate::hooks::{Real, common, guarded, taking};
+use crate::ordering::kernels;
 use crate::ordering::kernels::KERNELS;
 use crate::ordering::{observers, pending, real_frees};
 use crate::record;
@@ -40,6 +41,15 @@ pub(crate) fn looks_up(
         return common::retried(function, real);
     }
     uses(function, module ^ hash(name as *const c_char), real)
+}
+
+/// `cuLogsRegisterCallback(...)`: the program reads what the driver refuses.
+pub(crate) fn reads_log(function: &'static Function, real: impl Real) -> CuResult {
+    let code = common::pass(function, real);
+    if code.is_ok() {
+        kernels::log_is_read();
+    }
+    code
 }
 
 /// Returns the FNV-1a hash of a C string, or 0 for a null pointer.

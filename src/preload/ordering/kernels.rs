@@ -14,7 +14,7 @@
 use core::ffi::c_void;
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -65,6 +65,7 @@ pub(crate) struct Kernel {
 /// The kernels looked up since handles may have been reused. The library that launched one first is
 /// not known for kernels that were looked up again since.
 pub(crate) static KERNELS: RecentTable<&Kernel, Kernel> = RecentTable::new();
+static LOG_IS_READ: AtomicBool = AtomicBool::new(false);
 /// All records ever made, by handle.
 static RECORDS: Mutex<Option<HashMap<usize, Vec<&'static Kernel>>>> = Mutex::new(None);
 
@@ -162,8 +163,8 @@ fn find(handle: usize) -> &'static Kernel {
 fn find_slow(handle: usize, recent: &AtomicPtr<Kernel>) -> &'static Kernel {
     let known = KERNELS.with(|kernels| kernels.get(&handle).copied());
     let kernel = known.unwrap_or_else(|| {
-        let sizes = ask(handle, api::func_get_param_info)
-            .or_else(|| ask(handle, api::kernel_get_param_info));
+        let sizes = ask(handle, api::func_get_param_count, api::func_get_param_info)
+            .or_else(|| ask(handle, api::kernel_get_param_count, api::kernel_get_param_info));
         let communicates = communication::may_call();
         record(Kernel { handle, sizes, communicates, passes_tables: passes_tables() })
     });
@@ -193,18 +194,37 @@ fn record(found: Kernel) -> &'static Kernel {
     new
 }
 
-type Ask = fn(usize, usize) -> CuResult<(usize, usize)>;
-
-/// Returns the sizes of all arguments. The driver returns an error after the last one; an error at
-/// the first may mean "no arguments" or "not such a handle".
-fn ask(kernel: usize, info: Ask) -> Option<Box<[usize]>> {
+/// Returns the sizes of all arguments. A driver older than 13.2 does not report how many there are:
+/// it refuses the query after the last one, or the first to say "no arguments" or "not such a
+/// handle". The refusals are in its log, so the library does not ask while the program reads that.
+fn ask(
+    kernel: usize,
+    count: fn(usize) -> CuResult<usize>,
+    info: fn(usize, usize) -> CuResult<(usize, usize)>,
+) -> Option<Box<[usize]>> {
+    let size = |index| info(kernel, index).map(|(_, bytes)| bytes);
+    if let Ok(count) = count(kernel) {
+        return (0..count).map(size).collect::<CuResult<_>>().ok();
+    }
+    if is_log_read() && rule_holds(Rule::OnlySupportedQueries) {
+        return None;
+    }
     let mut sizes = Vec::new();
     for index in 0..ARGUMENTS_MAX {
-        match info(kernel, index) {
-            Ok((_, bytes)) => sizes.push(bytes),
+        match size(index) {
+            Ok(bytes) => sizes.push(bytes),
             Err(CuError::INVALID_VALUE) => return Some(sizes.into()),
             _ => return None,
         }
     }
     None
+}
+
+/// Notes that the program has registered a function for the driver's log.
+pub(crate) fn log_is_read() {
+    LOG_IS_READ.store(true, Ordering::Relaxed);
+}
+
+fn is_log_read() -> bool {
+    LOG_IS_READ.load(Ordering::Relaxed) || std::env::var_os("CUDA_LOG_FILE").is_some()
 }

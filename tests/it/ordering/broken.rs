@@ -137,6 +137,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::RefusedChangesNothing, "calls_about_other_pools", "ordered"),
     (Rule::UploadMakesRoom, "upload_at_instantiation", "ordered"),
     (Rule::OnlySupportedQueries, "errors_in_the_log", "ordered"),
+    (Rule::OnlySupportedQueries, "errors_of_a_first_kernel", "ordered"),
     (Rule::RetryRestoresSizes, "jit_log_sizes", "ordered"),
     (Rule::ContextEndForgets, "foreign_memory_after_a_contexts_end", "ordered"),
     (Rule::UnreferencedIsFree, "memory_of_a_relaxed_capture", "ordered"),

@@ -251,6 +251,7 @@ impl Scene<'_> {
             "cuLibraryUnload" => vec![s.library()],
             "cuLibraryGetModule" => vec![out(), s.library()],
             "cuLibraryGetGlobal" => vec![out(), out(), s.library(), text(c"table")],
+            "cuLogsRegisterCallback" => vec![nothing_of_log as *const () as u64, 0, out()],
             "cuKernelGetFunction" => vec![out(), s.kernel_of_library()],
             "cuKernelGetAttribute" => vec![out(), 0, s.kernel_of_library(), 0],
             "cuKernelSetAttribute" => vec![8, 0, s.kernel_of_library(), 0],
@@ -408,3 +409,4 @@ fn own_pages() -> u64 {
 
 extern "C" fn nothing(_: u64) {}
 extern "C" fn nothing_of_stream(_: Stream, _: i32, _: u64) {}
+extern "C" fn nothing_of_log(_: u64, _: u32, _: u64, _: u64) {}

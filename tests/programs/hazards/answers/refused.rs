@@ -23,6 +23,8 @@ pub const ALL: &[Hazard] = &[
     ),
     hazard!(Always, failed_call_that_left_its_capture, ours),
     hazard!(Always, errors_beside_a_first_context, machine = "SIM_DEVICES=2"),
+    hazard!(Always, errors_of_a_first_kernel),
+    hazard!(Always, errors_of_a_first_counted_kernel, machine = "SIM_DRIVER_VERSION=13020"),
     hazard!(Always, errors_in_the_log),
 ];
 
@@ -361,6 +363,17 @@ fn errors_beside_a_first_context(d: &Driver) -> Verdict {
         let retain = || call!(d, cuDevicePrimaryCtxRetain(&mut context, 1));
         std::thread::scope(|scope| scope.spawn(retain).join().expect("no program panics"))
     })
+}
+
+/// While there is pinned memory, the library looks at the arguments of kernels.
+fn errors_of_a_first_kernel(d: &Driver) -> Verdict {
+    let (stream, block, _pinned) = (d.stream()?, d.alloc(SMALL)?, d.pinned(64)?);
+    logs_nothing(d, || fill(d, stream, block, SMALL, 1, 0))
+}
+
+/// The same on a driver that reports how many arguments a kernel has.
+fn errors_of_a_first_counted_kernel(d: &Driver) -> Verdict {
+    errors_of_a_first_kernel(d)
 }
 
 /// Whether the driver's log stays empty meanwhile.
