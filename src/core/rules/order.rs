@@ -116,6 +116,11 @@ macro_rules! order {
             StreamExists = "stream_exists",
             /// A call that waits in the driver and holds the context meanwhile is announced.
             TeardownIsAnnounced = "teardown_is_announced",
+            /// The work for which such a call waits is awaited before the call, while other threads
+            /// can use the context.
+            DriversWaitIsWaitedAhead = "drivers_wait_is_waited_ahead",
+            /// That is the work of the memory's context, even if another one is current.
+            OwnersWorkIsWaitedFor = "owners_work_is_waited_for",
             /// A stream-ordered free in a host function is refused, as the driver refuses it.
             CallbackIsAsked = "callback_is_asked",
             /// A call that the driver refuses reveals no observer, makes no work visible, and keeps

@@ -24,6 +24,17 @@ pub(super) fn is_over(thread: &Thread, context: &'static Context) -> bool {
         || recorded().is_some_and(|recorded| api::relaxed(|| recorded.event.query()).is_ok())
 }
 
+/// Waits for all work of the context before a call of the driver that waits for it too, where that
+/// is possible without holding the context meanwhile.
+pub(crate) fn wait_ahead(thread: &Thread, context: &'static Context) {
+    if route(context) == Route::Wait
+        && let Ok(recorded) = barrier::record(thread, context)
+    {
+        // The driver's call reports errors.
+        let _ = barrier::wait(context, &recorded, Wait::Teardown);
+    }
+}
+
 /// Waits for all work of the context, as the driver's own free does.
 pub(crate) fn wait(thread: &Thread, context: &'static Context) -> CuResult {
     match route(context) {

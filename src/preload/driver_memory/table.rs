@@ -218,6 +218,10 @@ pub(crate) fn observe(address: u64, observed: Observed) -> Option<u64> {
     Some(served.bytes)
 }
 
+pub(crate) fn served(key: Key) -> Option<Served> {
+    lock(&TABLE).served.get(&key).copied()
+}
+
 /// Returns the bytes at this address, and what memory hooks were notified of for them.
 pub(crate) fn observed(address: u64) -> Option<(u64, Observed)> {
     let table = lock(&TABLE);

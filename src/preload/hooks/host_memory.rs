@@ -17,7 +17,6 @@ use crate::driver::sys::{
     CuResult, HOST_ALLOC_DEVICEMAP, Location, PoolHandle, PoolProperties, RESOURCE_ARRAY,
     RESOURCE_LINEAR, RESOURCE_MIPMAPPED_ARRAY, RESOURCE_PITCHED, ResourceDescription,
 };
-use crate::driver_memory::ending;
 use crate::driver_memory::ending::Ending;
 use crate::driver_memory::pool_devices;
 use crate::driver_memory::pool_devices::Place;
@@ -27,6 +26,7 @@ use crate::hooks::communication::makes_for_itself;
 use crate::hooks::{Real, beside, common, guarded_with, is_accepted};
 use crate::ordering::{communication, observers, pending, pinned, real_frees};
 use crate::process::bypass;
+use crate::serving;
 use crate::state::thread::Thread;
 use crate::statistics::waits::Wait;
 
@@ -158,7 +158,7 @@ pub(crate) fn free(function: &'static Function, pointer: usize, real: impl Real)
 /// Lets the driver end memory that is in the library's table of driver memory.
 fn end_by_driver(function: &'static Function, pointer: usize, real: impl Real) -> CuResult {
     let mut ending = Ending::default();
-    beside(function, || ending = ending::ends(Key::Memory(pointer as u64)));
+    beside(function, || ending = serving::wait_and_end(Key::Memory(pointer as u64)));
     let code = end(function, pointer, real);
     beside(function, || ending.finish(code));
     code

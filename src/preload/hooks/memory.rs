@@ -9,6 +9,7 @@ use crate::cache::{alloc, blocks, fill, free, stream_frees};
 use crate::contexts::lookup;
 use crate::driver::sys::CuResult;
 use crate::driver_memory::limits;
+use crate::driver_memory::table::Key;
 use crate::functions::Function;
 use crate::graphs::{participants, pool_life, private_pools};
 use crate::hooks::common;
@@ -209,6 +210,7 @@ pub(crate) fn free(function: &'static Function, address: u64, real: impl Real) -
             return real();
         }
         pending::wait_all(Wait::Teardown);
+        serving::wait_before_end(Key::Memory(address));
         let filled = config::writes_blocks();
         let free = || if filled { fill::free_driver_memory(address, real) } else { real() };
         serving::free_by(address, || real_frees::announced(free))

@@ -5,14 +5,17 @@
 pub(crate) mod claims;
 pub(crate) mod refused_call;
 
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_statistics::breakdown::Component;
 
+use crate::cache::all_work;
 use crate::cache::pools;
 use crate::cache::release;
 use crate::config;
 use crate::contexts::lookup;
 use crate::driver::sys::{CuError, CuResult, PoolHandle};
 use crate::driver::{api, changes};
+use crate::driver_memory::ending::Ending;
 use crate::driver_memory::limits::Claim;
 use crate::driver_memory::notify::Named;
 use crate::driver_memory::pool_devices;
@@ -22,6 +25,8 @@ use crate::driver_memory::table::{Key, Served};
 use crate::driver_memory::{ending, forecast};
 use crate::peer_reclaim::{Needed, ReclaimRequest};
 use crate::record::{HOST, capture};
+use crate::state::contexts::Context;
+use crate::state::thread;
 use crate::state::under_way::Waiter;
 
 /// A request of the program.
@@ -194,6 +199,38 @@ pub(crate) fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult
     let code = changes::during(call);
     ending.finish(code);
     code
+}
+
+/// Waits for the work for which the driver waits when the program ends this memory. The driver's
+/// call holds the context during its wait, and no cached memory of the context can be released
+/// then. Another thread may need it, whose request nothing delays on the plain driver.
+#[inline(always)]
+pub(crate) fn wait_before_end(key: Key) {
+    if !config::caches_nothing() && rule_holds(Rule::DriversWaitIsWaitedAhead) {
+        wait_with_cache(key);
+    }
+}
+
+#[inline(never)]
+fn wait_with_cache(key: Key) {
+    use Component::{Arrays, Linear, Managed, Pinned};
+    let Some(served) = table::served(key) else { return };
+    // The driver waits for the context of the memory.
+    let is_own = |context: &Context| {
+        served.context_id == context.id || !rule_holds(Rule::OwnersWorkIsWaitedFor)
+    };
+    if matches!(served.component, Some(Linear | Managed | Arrays | Pinned))
+        && let Ok(context) = lookup::current()
+        && is_own(context)
+    {
+        thread::with(|thread| all_work::wait_ahead(thread, context));
+    }
+}
+
+/// Removes memory that the program ends by a call that waits for work. Waits for the work first.
+pub(crate) fn wait_and_end(key: Key) -> Ending {
+    wait_before_end(key);
+    ending::ends(key)
 }
 
 /// Component of the breakdown that has the memory, or `None` if it is counted elsewhere, once for

@@ -140,9 +140,9 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
             Call::Registers(ask(MemoryKind::Host, word(1), false)?)
         }
         // Pinned memory may be kept for reuse, which its own hook decides (`host_memory::free`).
-        id::cuMemHostUnregister => Call::Ends(ending::ends(Key::Memory(word(0)))),
+        id::cuMemHostUnregister => Call::Ends(serving::wait_and_end(Key::Memory(word(0)))),
         id::cuArrayDestroy | id::cuMipmappedArrayDestroy => {
-            Call::Ends(ending::ends(Key::Array(word(0))))
+            Call::Ends(serving::wait_and_end(Key::Array(word(0))))
         }
         id::cuMemRelease => Call::Ends(ending::releases(word(0))),
         id::cuMemUnmap => Call::Ends(ending::unmaps(word(0), word(1))),

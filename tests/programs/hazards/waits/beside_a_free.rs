@@ -7,6 +7,7 @@ use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream};
 
 use crate::order::teardown::texture;
 use crate::tools::*;
+use crate::visible::results::page_of_host;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Always, physical_memory_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
@@ -16,6 +17,10 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, memory_info_beside_the_last_call_of_a_thread),
     hazard!(Always, stream_memory_beside_a_free_that_waits, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, teardowns_beside_a_free_that_waits),
+    hazard!(Always, memory_beside_the_end_of_an_array, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, end_of_managed_memory_beside_a_kernel_of_another_context),
+    hazard!(Always, memory_beside_the_end_of_managed_memory, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, memory_beside_the_end_of_a_registration, machine = "SIM_MEMORY_MB=64"),
     hazard!(
         Always,
         request_beside_a_long_free,
@@ -183,6 +188,55 @@ fn teardowns_beside_a_free_that_waits(d: &Driver) -> Verdict {
         call!(d, cuTexObjectDestroy(texture))?;
         d.free(pooled)
     })
+}
+
+/// Takes memory that the program has freed before, while another thread is inside a call that
+/// waits in the driver for a kernel.
+fn memory_beside(d: &Driver, end: impl FnOnce() -> Outcome + Send) -> Verdict {
+    let (stream, other, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
+    d.free(d.alloc(40 * MIB)?)?;
+    d.set_flag(flag, 0);
+    d.launch("spin", stream, &[flag, 1])?;
+    std::thread::scope(|scope| {
+        let ending = spawn(scope, d, end);
+        sleep_ms(20);
+        let codes = [physical_memory(d), d.alloc_async(8 * MIB, other).map(drop)].map(code);
+        d.set_flag(flag, 1);
+        ending.join().expect("no program panics")?;
+        Ok(format!("codes {codes:?}"))
+    })
+}
+
+fn memory_beside_the_end_of_an_array(d: &Driver) -> Verdict {
+    // CUDA_ARRAY_DESCRIPTOR: width, height, format (unsigned bytes) and channels.
+    let (description, mut array) = ([4096_usize, 1, 1 << 32 | 1], 0);
+    call!(d, cuArrayCreate(&mut array, description.as_ptr().cast()))?;
+    memory_beside(d, || call!(d, cuArrayDestroy(array)))
+}
+
+fn memory_beside_the_end_of_managed_memory(d: &Driver) -> Verdict {
+    let mut managed = 0;
+    call!(d, cuMemAllocManaged(&mut managed, SMALL, 1))?;
+    memory_beside(d, || d.free(managed))
+}
+
+/// The free waits for the work of the memory's context only.
+fn end_of_managed_memory_beside_a_kernel_of_another_context(d: &Driver) -> Verdict {
+    let (mut managed, flag) = (0, d.pinned(64)?);
+    call!(d, cuMemAllocManaged(&mut managed, SMALL, 1))?;
+    d.create_context(0)?;
+    let stream = d.stream()?;
+    d.launch("spin", stream, &[flag, 1])?;
+    let freed = d.free(managed);
+    d.set_flag(flag, 1);
+    d.synchronize()?;
+    Ok(format!("code {}", code(freed)))
+}
+
+fn memory_beside_the_end_of_a_registration(d: &Driver) -> Verdict {
+    let page = page_of_host();
+    call!(d, cuMemHostRegister(page, 4096, 0))?;
+    memory_beside(d, || call!(d, cuMemHostUnregister(page)))
 }
 
 /// Makes `request` while another thread frees 40 of 64 MiB after a copy that the host could
