@@ -156,8 +156,9 @@ pub(crate) fn failed_once(
 }
 
 /// Notes that a call has failed.
+#[inline(always)]
 pub(crate) fn note_failed(function: &'static Function, error: CuError) {
-    if !config::only_looks() {
+    if error.means_lost() {
         note_lost(function, Err(error));
     }
 }

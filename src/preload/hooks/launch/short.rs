@@ -67,9 +67,9 @@ pub(crate) fn begun(function: &'static Function, words: &[usize], real: impl Rea
     }
 }
 
-/// Ends a launch that has failed, after the repetitions that may help.
-#[cold]
-#[inline(never)]
+/// Ends a launch that has failed, after the repetitions that may help. Inlined, because some
+/// programs make launches that are refused at once, and code in one place is found sooner.
+#[inline(always)]
 pub(crate) fn failed(
     function: &'static Function,
     words: &[usize],
