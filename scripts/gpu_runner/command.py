@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Optional
 
 from gpu_runner import pack, suites
-from gpu_runner.context import CannotRun, Context, empty_folder
+from gpu_runner.context import CannotRun, Context, folder_of_run
 from gpu_runner.paths import OUT, built
 
 ALL_WELL, FAILED, COULD_NOT_RUN = 0, 1, 2
@@ -62,6 +62,8 @@ def add_run_options(run: argparse.ArgumentParser) -> None:
     add("--conf", default="", metavar="TEXT", help="more settings, as in CACHEALLOC_CONF")
     add("--jobs", type=int, default=4, metavar="N", help="programs that run at once (default: 4)")
     add("--limit", type=float, metavar="SECONDS", help="start no program after this time, and say what was not run")
+    text = "keep what an earlier run to the same folder has compared, and run the rest"
+    add("--resume", action="store_true", help=text)
     for name in suites.NAMES:
         suite = suites.load(name)
         if hasattr(suite, "add_options"):
@@ -109,7 +111,7 @@ def run_suites(options: argparse.Namespace) -> int:
                 jobs=options.jobs,
                 until=until,
                 options=options,
-                out=empty_folder(options.out / name),
+                out=folder_of_run(options.out / name, own, options.resume),
                 build=build_folder(options.out),
             )
             good = suites.load(name).run_suite(context)

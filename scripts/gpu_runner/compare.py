@@ -19,6 +19,8 @@ from gpu_runner.table import print_table
 from gpu_runner.verdict import LATE, OK, SAME, SKIPPED, WAIVED, Verdict
 
 NATIVE = "native"
+# Lists the runs of a folder.
+PROGRESS = "progress.txt"
 # Exit code of a program that cannot run on this GPU, as NVIDIA's samples have it.
 WAIVED_CODE = 2
 # Runs of a case that differs in `ordered`, and what it means if they are equal: chance, uninitialized memory, or reliance on
@@ -69,6 +71,7 @@ class Comparison:
         self._tasks: Dict[Tuple[str, str], Task] = {}
         self._skip, self._known = lists.skipped(), lists.known_differences()
         self._lock = threading.Lock()
+        self._earlier = earlier_runs(context.out) if context.options.resume else {}
         # Programs may write files into the folder that they start in.
         self._folders = {case.cwd: threading.Lock() for case in self.cases if case.cwd}
 
@@ -140,6 +143,10 @@ class Comparison:
                     pass
 
     def _run(self, case: Case, mode: str) -> None:
+        earlier = self._earlier.get((case.name, mode))
+        if earlier:
+            self._tasks[case.name, mode] = self._task(case, earlier)
+            return
         if self.context.is_late():
             self._tasks[case.name, mode] = Task(None)
             return
@@ -150,17 +157,20 @@ class Comparison:
             env = self.context.under_library(self.context.settings(settings(mode)), **variables)
         with self._folders.get(case.cwd, contextlib.nullcontext()):
             ran = run(case.command, seconds=case.options.seconds, env=env, cwd=case.cwd or self.context.out)
+        self._tasks[case.name, mode] = self._task(case, ran)
+        self._keep(case, mode, ran)
+
+    def _task(self, case: Case, ran: Ran) -> Task:
         masked = mask(ran.stdout)
         if case.options.sort:
             masked = b"".join(sorted(masked.splitlines(True)))
-        self._tasks[case.name, mode] = Task(ran, masked, error_count(ran.stderr))
-        self._keep(case, mode, ran)
+        return Task(ran, masked, error_count(ran.stderr))
 
     def _keep(self, case: Case, mode: str, ran: Ran) -> None:
         base = self.context.out / f"{case.name}.{mode}"
         base.with_name(base.name + ".out").write_bytes(ran.stdout)
         base.with_name(base.name + ".err").write_bytes(ran.stderr)
-        with self._lock, (self.context.out / "progress.txt").open("a") as progress:
+        with self._lock, (self.context.out / PROGRESS).open("a") as progress:
             print(f"{case.name} {mode}: exit {ran.code} after {ran.seconds:.1f} s", file=progress)
 
     def _causes(self) -> Dict[str, str]:
@@ -178,6 +188,18 @@ class Comparison:
             if said is not LATE and said.good != (mode == "native+again"):
                 found.append(meaning)
         return ", ".join(found) or f"none of: {' '.join(CAUSES)}"
+
+
+def earlier_runs(out: Path) -> Dict[Tuple[str, str], Ran]:
+    """Returns the runs that a folder has, by case and mode."""
+    runs, progress = {}, out / PROGRESS
+    for line in progress.read_text().splitlines() if progress.exists() else []:
+        found = re.fullmatch(r"(\S+) (\S+): exit (\d+) after ([\d.]+) s", line)
+        if found:
+            name, mode, code, seconds = found.groups()
+            stdout, stderr = ((out / f"{name}.{mode}{end}").read_bytes() for end in (".out", ".err"))
+            runs[name, mode] = Ran(int(code), stdout, stderr, float(seconds))
+    return runs
 
 
 def in_turn(cases: Sequence[Case], modes: Sequence[str], width: int) -> Iterator[Tuple[Case, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
 import shutil
@@ -13,6 +14,8 @@ from typing import Optional, Sequence
 
 # A folder with this file was written by a run, and may be emptied by the next one.
 LOG = "log.txt"
+# The checksum of the library with which it was written.
+CHECKSUM = "library.sha256"
 # Under the library a few programs require more than the driver itself guarantees.
 UNDER_LIBRARY = "GPU_TEST_UNDER_LIBRARY"
 
@@ -80,3 +83,15 @@ def empty_folder(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / LOG).touch()
     return folder.resolve()
+
+
+def folder_of_run(folder: Path, library: Path, resumes: bool) -> Path:
+    """Returns a folder for a run: an empty one, or one that has what an earlier run of the same library has made."""
+    checksum, known = hashlib.sha256(library.read_bytes()).hexdigest(), folder / CHECKSUM
+    if resumes and known.exists():
+        if known.read_text() != checksum:
+            raise CannotRun(f"{folder} is from a run of another library; name another --out, or do not resume")
+        return folder.resolve()
+    folder = empty_folder(folder)
+    (folder / CHECKSUM).write_text(checksum)
+    return folder

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
 use cachealloc_tests::{driver_folder, lacks, library, root, scratch_file};
@@ -61,11 +61,16 @@ fn there_is_one_entry() {
 /// Runs hazards on the simulated driver.
 fn run(options: &[&str]) -> (Option<i32>, String) {
     let out = scratch_file("gpu");
-    let paths = [library(), driver_folder(), PathBuf::from(&out)];
-    let [library, driver, out] = paths.each_ref().map(|path| path.to_str().expect("a plain path"));
+    let ran = run_to(out.to_str().expect("a plain path"), options);
+    let _ = fs::remove_dir_all(out); // nothing else reads it
+    ran
+}
+
+fn run_to(out: &str, options: &[&str]) -> (Option<i32>, String) {
+    let paths = [library(), driver_folder()];
+    let [library, driver] = paths.each_ref().map(|path| path.to_str().expect("a plain path"));
     let own = ["run", "hazards", "--lib", library, "--driver", driver, "--out", out];
     let ran = gpu(&[&own[..], options].concat());
-    let _ = fs::remove_dir_all(out); // nothing else reads it
     (ran.status.code(), text(&ran.stdout) + &text(&ran.stderr))
 }
 
@@ -113,6 +118,34 @@ fn suite_that_cannot_run_is_a_failure() {
     let (code, table) = run(&["--only", "^pinned_write$", "--limit", "0.001"]);
     assert!(table.contains("3 runs not made"), "{table}");
     assert_eq!(code, Some(1), "{table}");
+}
+
+/// What an earlier run has made stays, and the table shows it.
+#[test]
+fn a_run_is_resumed() {
+    if lacks("python3") {
+        return;
+    }
+    let (out, resumed) = (scratch_file("gpu_resumed"), "^(pinned_write|double_free)$");
+    let with = |only: &str, more: &[&str]| {
+        let out = out.to_str().expect("a plain path");
+        run_to(out, &[&["--only", only, "--modes", "strict"], more].concat())
+    };
+    assert_eq!(with("^pinned_write$", &[]).0, Some(0));
+    let progress = || fs::read_to_string(out.join("hazards/progress.txt")).expect("a list");
+    assert_eq!(progress().lines().count(), 2);
+    let (code, table) = with(resumed, &["--resume"]);
+    assert!(table.contains("2 programs, 0 differences"), "{table}");
+    assert_eq!((code, progress().lines().count()), (Some(0), 4), "{table}");
+    // Everything is there.
+    let (code, table) = with(resumed, &["--resume", "--limit", "0.001"]);
+    assert!(table.contains("2 programs, 0 differences"), "{table}");
+    assert_eq!(code, Some(0), "{table}");
+    let other = root().join("Cargo.toml");
+    let (code, said) = with(resumed, &["--resume", "--lib", other.to_str().expect("a plain path")]);
+    assert!(said.contains("another library"), "{said}");
+    assert_eq!(code, Some(2));
+    let _ = fs::remove_dir_all(&out); // nothing else reads it
 }
 
 /// The packed folder has all that it needs, wherever it is.
