@@ -264,7 +264,7 @@ impl Campaign<'_> {
 /// it takes minutes until the first results count.
 const BATCH_ON_GPU: u64 = 4;
 /// On a GPU all other jobs wait for a program that makes memory scarce: one batch in so many.
-const SCARCE_EVERY: u64 = 4;
+const SCARCE_EVERY: u64 = 8;
 const SHRINK_TIME: Duration = Duration::from_secs(40);
 const SAY_EVERY: Duration = Duration::from_secs(20);
 
