@@ -54,6 +54,7 @@ const MENDS: &[(&str, &str)] = &[
     ("a kernel loaded in a capture", "unchanged_capture_retries"),
     ("freed memory that a node references", "held_leaves_with_capture"),
     ("memory of a graph whose end another thread notices", "reap_in_progress_is_awaited"),
+    ("the end of memory of another context", "owners_work_is_waited_for"),
     ("a stream that must wait for its own barrier", "streams_wait_for_themselves"),
     ("a stream that must wait for the newest barrier", "streams_wait_for_the_newest"),
 ];

@@ -177,6 +177,39 @@ impl Maker {
         }
     }
 
+    /// Ends memory of one context while another is current, where a kernel runs until the call has
+    /// returned: the driver waits for the work of the memory's context.
+    pub fn end_beside_another_context(&mut self) {
+        let (slots, home) = (held(&self.model.ctxs), self.ctx());
+        let other = self.dice.pick(&slots);
+        if other == home || self.captures_open > 0 || self.flags_used >= 60 {
+            return;
+        }
+        if self.flags_used == 0 {
+            // The memory of the flags ends with the context in which the first one is used.
+            self.set_ctx(0);
+            self.say(Op::Raise, &[0, 0, 0]);
+            self.flags_used = 1;
+            self.set_ctx(home);
+        }
+        let op = self.dice.pick(&[Op::Alloc, Op::AllocManaged, Op::AllocPitch]);
+        let bytes = self.dice.pick(&SIZES);
+        let Some(slot) = self.allocate_as(bytes, op) else { return };
+        self.set_ctx(other);
+        let stream = self.create_stream(false);
+        let other_id = self.ctx_id(other);
+        if self.model.streams[stream as usize].as_ref().is_none_or(|known| known.ctx != other_id) {
+            return;
+        }
+        let (flag, how) = (self.flags_used, self.dice.below(4) as u64);
+        self.flags_used += 1;
+        self.say(Op::Spin, &[stream, flag, how]);
+        let lane = self.lane(stream);
+        self.model.order.submit(lane);
+        self.free(slot);
+        self.say(Op::Raise, &[flag, 0, 0]);
+    }
+
     /// Waits for all work of one context, or frees there, with another context current before and
     /// after.
     fn wait_at(&mut self, ctx: usize, current: usize) {

@@ -178,6 +178,13 @@ const THEMES: &[Theme] = &[
         ],
     },
     Theme {
+        name: "spin_elsewhere", lines: 300, memory_mb: 1024, devices: 1, leaning: 30, threads: 2,
+        actions: actions![
+            create_context 3, use_context 6, end_beside_another_context 8, allocate 8, free_any 8, fill 8, read 3,
+            switch_thread 3, wait 2,
+        ],
+    },
+    Theme {
         name: "spin", lines: 400, memory_mb: 1024, devices: 1, leaning: 30, threads: 2,
         actions: actions![
             persistent 8, allocate 10, free_any 10, fill 8, read 3, switch_thread 3, wait 2,
