@@ -30,6 +30,7 @@ use crate::{heap, pagemap, record};
 pub(crate) static TABLE: Mutex<Table> = Mutex::new(Table {
     served: BTreeMap::new(),
     arrays: BTreeMap::new(),
+    arrays_top: ARRAYS_BEGIN,
     physical: BTreeMap::new(),
     tally: Tally::new(),
     history: History::new(),
@@ -40,6 +41,8 @@ pub(crate) struct Table {
     pub served: BTreeMap<Key, Served>,
     /// Addresses at which snapshots show arrays, with the length of each.
     arrays: BTreeMap<u64, u64>,
+    /// End of the highest array so far. The history shows arrays that have ended, too.
+    arrays_top: u64,
     /// Physical memory by handle.
     pub physical: BTreeMap<u64, Physical>,
     pub tally: Tally,
@@ -346,15 +349,13 @@ impl Table {
         self.hide_within(address, end, device);
     }
 
-    /// Physical memory that is mapped nowhere, with its creation time, at addresses after the
-    /// arrays. No ring has entries for it: most is mapped a moment later.
+    /// Physical memory that is mapped nowhere, with its creation time, at addresses after all
+    /// arrays so far. No ring has entries for it: most is mapped a moment later.
     pub(super) fn unmapped(&self) -> impl Iterator<Item = (u64, Allocation)> {
-        let last = self.arrays.last_key_value();
-        let begin = last.map_or(ARRAYS_BEGIN, |(place, bytes)| place + bytes);
         let unmapped = self.physical.values().filter(|physical| {
             physical.mappings == 0 && physical.created_ns > 0 && record::is_on_for(physical.device)
         });
-        unmapped.scan(begin, |place, physical| {
+        unmapped.scan(self.arrays_top, |place, physical| {
             let Physical { device, bytes, stack, created_ns, .. } = *physical;
             let address = *place;
             *place = place.checked_add(bytes).filter(|end| *end <= ARRAYS_END)?;
@@ -371,6 +372,7 @@ impl Table {
             return 0;
         }
         self.arrays.insert(place, bytes);
+        self.arrays_top = self.arrays_top.max(place + bytes);
         place
     }
 
