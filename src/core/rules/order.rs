@@ -119,7 +119,7 @@ macro_rules! order {
             /// The work for which such a call waits is awaited before the call, while other threads
             /// can use the context.
             DriversWaitIsWaitedAhead = "drivers_wait_is_waited_ahead",
-            /// That is the work of the memory's context, even if another one is current.
+            /// Only the work of the memory's context is awaited, and only where it is current.
             OwnersWorkIsWaitedFor = "owners_work_is_waited_for",
             /// A stream-ordered free in a host function is refused, as the driver refuses it.
             CallbackIsAsked = "callback_is_asked",
