@@ -116,8 +116,8 @@ pub(crate) fn is_off() -> bool {
 }
 
 fn has(text: &CStr, key: &CStr) -> bool {
-    // SAFETY: two C strings.
-    !unsafe { libc::strstr(text.as_ptr(), key.as_ptr()) }.is_null()
+    let key = key.to_bytes();
+    text.to_bytes().windows(key.len()).any(|part| part == key)
 }
 
 const VARIABLE: &CStr = c"CACHEALLOC_CONF";

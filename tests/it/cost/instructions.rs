@@ -53,12 +53,12 @@ fn calls_stay_cheap() {
 }
 
 /// Instructions added to a process that never starts CUDA. Most are the loader's, and depend on the
-/// C library, on the names of the environment, and by some thousand on where the names of exports
-/// happen to lie, which the loader compares 16 bytes at a time.
+/// C library, on the names of the environment, and on where the names of the C library's versions
+/// lie: in the last 16 bytes of a cache line, comparing them takes 5,400 more.
 #[test]
 #[ignore = "long tier"]
 fn processes_without_cuda_start_quickly() {
-    const ADDED_MAX: u64 = 221_000;
+    const ADDED_MAX: u64 = 215_000;
     if Command::new("valgrind").arg("--version").output().is_err() {
         return skipped("valgrind is not installed");
     }
