@@ -4,6 +4,7 @@
 //! those numbers, and drops tags by a query on a miss and by every barrier.
 
 use core::ops::Range;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use cachealloc_core::order::completed_count;
@@ -173,8 +174,8 @@ pub(crate) fn wait_for_plain_frees(context: &'static Context, waiter: Waiter) {
         waits::timed(Wait::ParkedFree, wait) != Err(CuError::NOT_READY)
     });
     if !frees.is_empty() {
-        let is_over = |event: &EventRef| frees.iter().any(|over| over.event.id() == event.id());
-        lock(&context.stream_frees.plain_frees).retain(|free| !is_over(&free.event));
+        let over: BTreeSet<EventId> = frees.iter().map(|free| free.event.id()).collect();
+        lock(&context.stream_frees.plain_frees).retain(|free| !over.contains(&free.event.id()));
         query(context);
     }
 }
@@ -193,7 +194,7 @@ pub(crate) fn thread_ends(thread: &Thread) {
         let last = frees.iter().rfind(|free| free.thread == own).map(|free| free.event.clone());
         drop(frees);
         if let Some(event) = last
-            && let Some(_open) = context.keep_open()
+            && let Some(_open) = context.stay_open()
         {
             let _ = waits::timed(Wait::Teardown, || api::relaxed(|| event.synchronize()));
         }
