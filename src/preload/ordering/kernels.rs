@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::config::environment;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::lock::lock;
@@ -226,5 +227,5 @@ pub(crate) fn log_is_read() {
 }
 
 fn is_log_read() -> bool {
-    LOG_IS_READ.load(Ordering::Relaxed) || std::env::var_os("CUDA_LOG_FILE").is_some()
+    LOG_IS_READ.load(Ordering::Relaxed) || environment::get(c"CUDA_LOG_FILE").is_some()
 }
