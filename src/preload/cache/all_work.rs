@@ -27,22 +27,24 @@ pub(super) fn is_over(thread: &Thread, context: &'static Context) -> bool {
 /// Waits for all work of the context before a call of the driver that waits for it too, where that
 /// is possible without holding the context meanwhile.
 pub(crate) fn wait_ahead(thread: &Thread, context: &'static Context) {
-    if route(context) == Route::Wait
-        && let Ok(recorded) = barrier::record(thread, context)
-    {
+    if route(context) == Route::Wait {
         // The driver's call reports errors.
-        let _ = barrier::wait(context, &recorded, Wait::Teardown);
+        let _ = wait_by_event(thread, context);
     }
 }
 
 /// Waits for all work of the context, as the driver's own free does.
 pub(crate) fn wait(thread: &Thread, context: &'static Context) -> CuResult {
-    match route(context) {
-        Route::Publish => Ok(()),
-        Route::Wait => match barrier::record(thread, context) {
-            Ok(recorded) => barrier::wait(context, &recorded, Wait::Teardown),
-            Err(_) => wait_natively(context, Wait::Teardown),
-        },
-        _ => wait_natively(context, Wait::Teardown),
-    }
+    let by_event = match route(context) {
+        Route::Publish => return Ok(()),
+        Route::Wait => wait_by_event(thread, context),
+        _ => None,
+    };
+    by_event.unwrap_or_else(|| wait_natively(context, Wait::Teardown))
+}
+
+/// Returns `None` if no event can be recorded.
+fn wait_by_event(thread: &Thread, context: &'static Context) -> Option<CuResult> {
+    let recorded = barrier::record(thread, context).ok()?;
+    Some(barrier::wait(context, &recorded, Wait::Teardown))
 }
