@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import re
 import subprocess
 import threading
@@ -21,6 +22,8 @@ from gpu_runner.verdict import LATE, OK, SAME, SKIPPED, WAIVED, Verdict
 NATIVE = "native"
 # Lists the runs of a folder.
 PROGRESS = "progress.txt"
+# Locked while a case runs.
+DEVICE = "device.lock"
 # Exit code of a program that cannot run on this GPU, as NVIDIA's samples have it.
 WAIVED_CODE = 2
 # Runs of a case that differs in `ordered`, and what it means if they are equal: chance, uninitialized memory, or reliance on
@@ -147,18 +150,19 @@ class Comparison:
         if earlier:
             self._tasks[case.name, mode] = self._task(case, earlier)
             return
-        if self.context.is_late():
-            self._tasks[case.name, mode] = Task(None)
-            return
-        variables = {**self.variables(case, mode)}
-        if mode.startswith(NATIVE):
-            env = self.context.environment(**variables)
-        else:
-            env = self.context.under_library(self.context.settings(settings(mode)), **variables)
-        with self._folders.get(case.cwd, contextlib.nullcontext()):
-            ran = run(case.command, seconds=case.options.seconds, env=env, cwd=case.cwd or self.context.out)
+        with device(self.context.build, case.options.alone), self._folders.get(case.cwd, contextlib.nullcontext()):
+            if self.context.is_late():
+                self._tasks[case.name, mode] = Task(None)
+                return
+            ran = run(case.command, seconds=case.options.seconds, env=self._environment(case, mode), cwd=case.cwd or self.context.out)
         self._tasks[case.name, mode] = self._task(case, ran)
         self._keep(case, mode, ran)
+
+    def _environment(self, case: Case, mode: str) -> Dict[str, str]:
+        variables = self.variables(case, mode)
+        if mode.startswith(NATIVE):
+            return self.context.environment(**variables)
+        return self.context.under_library(self.context.settings(settings(mode)), **variables)
 
     def _task(self, case: Case, ran: Ran) -> Task:
         masked = mask(ran.stdout)
@@ -200,6 +204,14 @@ def earlier_runs(out: Path) -> Dict[Tuple[str, str], Ran]:
             stdout, stderr = ((out / f"{name}.{mode}{end}").read_bytes() for end in (".out", ".err"))
             runs[name, mode] = Ran(int(code), stdout, stderr, float(seconds))
     return runs
+
+
+@contextlib.contextmanager
+def device(build: Path, alone: bool) -> Iterator[None]:
+    """Holds the device while a case runs: for itself, or beside others. Suites that run at once share the folder of builds."""
+    with (build / DEVICE).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
 
 
 def in_turn(cases: Sequence[Case], modes: Sequence[str], width: int) -> Iterator[Tuple[Case, str]]:

@@ -148,6 +148,38 @@ fn a_run_is_resumed() {
     let _ = fs::remove_dir_all(&out); // nothing else reads it
 }
 
+/// Also if the others belong to a suite that another command runs.
+#[test]
+fn a_case_that_runs_alone_waits_for_others() {
+    const SHARES: &str = "
+import fcntl, sys
+from pathlib import Path
+from gpu_runner.compare import DEVICE, device
+build = Path(sys.argv[1])
+def free(kind):
+    with (build / DEVICE).open('w') as lock:
+        try:
+            return not fcntl.flock(lock, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+for alone in (False, True):
+    with device(build, alone):
+        print(free(fcntl.LOCK_SH), free(fcntl.LOCK_EX))
+print(free(fcntl.LOCK_EX))
+";
+    if lacks("python3") {
+        return;
+    }
+    let folder = scratch_file("gpu_device");
+    fs::create_dir_all(&folder).expect("a scratch folder");
+    let mut python = Command::new("python3");
+    python.args(["-c", SHARES]).arg(&folder).env("PYTHONPATH", root().join("scripts"));
+    let ran = python.output().expect("python3 runs");
+    let said = text(&ran.stdout);
+    assert_eq!(said, "True False\nFalse False\nTrue\n", "{}", text(&ran.stderr));
+    let _ = fs::remove_dir_all(&folder); // nothing else reads it
+}
+
 /// The packed folder has all that it needs, wherever it is.
 #[test]
 fn a_packed_folder_runs_without_the_tree() {
