@@ -10,9 +10,14 @@ use cachealloc_tests::{compile, compile_library, release_library, skipped};
 /// Calls, the value of `record` with the options after it, and the maximum number of instructions
 /// for one round of the calls under the library. Each function of the library begins with two
 /// instructions that a function-patching tool can move, and a jump.
-const BOUNDS: [(&str, &str, u64); 15] = [
+const BOUNDS: [(&str, &str, u64); 18] = [
     ("pair", "off", 224),
     ("launch", "off", 73),
+    // Launches that the driver refuses, and launches of a kernel with one argument while pinned
+    // memory is alive, for which the argument is searched.
+    ("refused", "off", 120),
+    ("launch-pinned", "off", 195),
+    ("refused-pinned", "off", 303),
     // Copies between addresses of one large block, as in a program with its own allocator.
     ("copy", "off", 103),
     ("fill", "off", 104),
@@ -86,7 +91,10 @@ fn collected(said: &[u8]) -> u64 {
 /// Counts the instructions of the thread that makes the calls, after the same number of calls as
 /// warm-up. Instructions of the library's threads do not count.
 fn instructions(kind: &str, record: &str, count: u64) -> u64 {
-    let driver = compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]);
+    let driver = match kind.starts_with("refused") {
+        true => compile_library("idle_driver.c", "driver_refuses/libcuda.so.1", &["-DLAUNCHED=1"]),
+        false => compile_library("idle_driver.c", "driver_idle/libcuda.so.1", &[]),
+    };
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=counted"])
         .arg(compile("calls.c"))
