@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use crate::campaign::Campaign;
 use crate::compare::{Finding, Native, is_trouble};
 use crate::grammar::{Op, Program};
-use crate::run::{Baseline, Machine, Ran, Simulated};
+use crate::run::{Baseline, HUNG, Machine, Ran, Simulated};
 
 /// Prefix of the kind of a finding that does not appear when its program runs alone.
 pub const BEHIND_OTHERS: &str = "behind others: ";
@@ -89,7 +89,11 @@ impl Campaign<'_> {
             }
             // The last program begun may have ended the process; the others are run again.
             let last = ran.iter().rposition(|ran| !ran.seen.is_empty()).unwrap_or(0);
-            let why = format!("exit code {} without the library", ran[0].code);
+            let why = match ran[0].code {
+                HUNG => "hangs without the library".to_string(),
+                0 => "trouble without the library".to_string(),
+                code => format!("exit code {code} without the library"),
+            };
             self.drop_program(&valid.remove(last).0, &why);
             runs.clear();
         }

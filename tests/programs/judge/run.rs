@@ -286,7 +286,7 @@ impl Machine {
         }
     }
 
-    /// Returns the exit code as a shell reports it, or 137 if nothing was logged for the given
+    /// Returns the exit code as a shell reports it, or [`HUNG`] if nothing was logged for the given
     /// time.
     fn wait(&self, command: &mut Command, logs: &[PathBuf], patience: Duration) -> i32 {
         let mut child = command.spawn().expect("the judge starts itself");
@@ -306,13 +306,15 @@ impl Machine {
             if moved.elapsed() > patience || self.ending.has_come() {
                 let _ = child.kill(); // it may have ended just now
                 let _ = child.wait();
-                return 137;
+                return HUNG;
             }
             std::thread::sleep(POLL);
         }
     }
 }
 
+/// Exit code of a program that was killed because it had stopped.
+pub const HUNG: i32 = 137;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest time without a log line on a GPU, where nothing is slowed down, and some programs hang
 /// the driver even without the library.
