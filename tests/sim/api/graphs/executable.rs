@@ -1,9 +1,9 @@
 //! Executable graphs.
 
-use super::node::{fill, host, kernel};
+use super::node::{any, fill, host, kernel};
 use crate::abi::{
-    Code, Copy3D, Handle, HostNodeParams, InstantiateParams, KernelNodeParams, MemsetNodeParams,
-    Outcome, UpdateResult,
+    Code, Copy3D, GraphNodeParams, Handle, HostNodeParams, InstantiateParams, KernelNodeParams,
+    MemsetNodeParams, Outcome, UpdateResult,
 };
 use crate::api::pointers::{In, Out};
 use crate::api::work::copy;
@@ -81,6 +81,13 @@ driver! {
         executable: Handle, node: Handle, params: In<KernelNodeParams>
     ) |call| {
         let kind = kernel(call, params.get()?)?;
+        set(call, executable, node, kind)
+    }
+
+    fn cuGraphExecNodeSetParams: (
+        executable: Handle, node: Handle, params: Out<GraphNodeParams>
+    ) |call| {
+        let kind = any(call, params)?;
         set(call, executable, node, kind)
     }
 

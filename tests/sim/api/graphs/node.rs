@@ -144,6 +144,20 @@ driver! {
         handle.put(id)
     }
 
+    fn cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams_v2: (
+        node: Handle, params: In<KernelNodeParams>
+    ) |call| {
+        let kind = kernel(call, params.get()?)?;
+        set(call, node, kind)
+    }
+
+    fn cuGraphNodeSetParams, cuGraphNodeSetParams_v2: (
+        node: Handle, params: Out<GraphNodeParams>
+    ) |call| {
+        let kind = any(call, params)?;
+        set(call, node, kind)
+    }
+
     fn cuGraphNodeGetType: (node: Handle, kind: Out<u32>) |call| {
         let found = call.world().graphs.nodes.find(node).ok_or(Code::INVALID_VALUE)?;
         kind.put(found.kind.type_number())
@@ -235,6 +249,16 @@ fn add(
     node.put(call.world().graphs.add_node(graph, kind, edges)?)
 }
 
+/// Executables made before keep the old parameters.
+fn set(call: &mut Call, node: Handle, kind: NodeKind) -> Outcome {
+    let node = call.world().graphs.nodes.get_mut(node)?;
+    if node.kind.type_number() != kind.type_number() {
+        return Err(Code::INVALID_VALUE);
+    }
+    node.kind = kind;
+    Ok(())
+}
+
 fn put_edges(
     nodes: Out<Handle>,
     data: Out<EdgeData>,
@@ -253,7 +277,7 @@ fn put_edges(
     put_list(nodes, count, &handles)
 }
 
-fn any(call: &mut Call, params: Out<GraphNodeParams>) -> Outcome<NodeKind> {
+pub fn any(call: &mut Call, params: Out<GraphNodeParams>) -> Outcome<NodeKind> {
     let kind = params.get()?.kind;
     // The body follows the type and three reserved words.
     let body = params.address() + 16;
