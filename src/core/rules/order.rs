@@ -140,6 +140,8 @@ macro_rules! order {
             VisibleIsSticky = "visible_is_sticky",
             /// A kernel's arguments are searched for addresses of pinned memory.
             ArgumentsAreScanned = "arguments_are_scanned",
+            /// So are the arguments of kernels in graphs.
+            NodesAreScanned = "nodes_are_scanned",
             /// Only kernels of certain libraries are known to keep no address out of a table.
             OnlyFrameworksPassTables = "only_frameworks_pass_tables",
             /// These kernels may keep an address that is an argument by itself.

@@ -100,6 +100,7 @@ pub(crate) struct EdgeData {
 }
 
 /// `CUgraphNodeType`.
+pub(crate) const NODE_KERNEL: u32 = 0;
 pub(crate) const NODE_GRAPH: u32 = 4;
 pub(crate) const NODE_MEM_ALLOC: u32 = 10;
 pub(crate) const NODE_MEM_FREE: u32 = 11;

@@ -6,13 +6,15 @@ use cachealloc_statistics::breakdown::Component;
 
 use crate::contexts::stream_identity;
 use crate::driver::sys::{
-    CAPTURE_MODE_GLOBAL, CuResult, GraphHandle, Location, NODE_MEM_ALLOC, NODE_MEM_FREE,
-    StreamHandle,
+    CAPTURE_MODE_GLOBAL, CuResult, GraphHandle, Location, NODE_KERNEL, NODE_MEM_ALLOC,
+    NODE_MEM_FREE, StreamHandle,
 };
 use crate::functions::Function;
 use crate::graphs::{graph_memory, open_captures, participants, pool_life};
+use crate::hooks::kernel_node::HEAD_WORDS;
 use crate::hooks::{
-    Real, beside, common, guarded, guarded_with, host_memory, stream_among, stream_of, taking,
+    Real, beside, common, guarded, guarded_with, host_memory, kernel_node, stream_among, stream_of,
+    taking,
 };
 use crate::lock::lock;
 use crate::ordering::{before_submission, captures, deferred_wait};
@@ -217,13 +219,15 @@ pub(crate) fn add_node(
     params: *const usize,
     real: impl Real,
 ) -> CuResult {
-    /// The kind and three reserved numbers precede the parameters specific to a kind.
-    const HEAD_WORDS: usize = 2;
     // SAFETY: null, or the program's struct, which begins with a number of this size.
     let kind = unsafe { params.cast::<u32>().as_ref() };
     match kind {
-        Some(&NODE_MEM_ALLOC) => {
+        Some(&NODE_KERNEL) => {
             // SAFETY: as above; the struct is longer than its head.
+            kernel_node::add(function, graph, unsafe { params.add(HEAD_WORDS) }, real)
+        }
+        Some(&NODE_MEM_ALLOC) => {
+            // SAFETY: as above.
             let params = unsafe { params.add(HEAD_WORDS) };
             add_memory_node(function, graph, params, real)
         }

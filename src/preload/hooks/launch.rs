@@ -115,6 +115,20 @@ fn in_full_order(
     if programmatic_launch::allowed(api::stream_get_id(stream).ok()?) { None } else { in_order() }
 }
 
+/// Searches the arguments with which a node of a graph launches a kernel. The launch of the graph
+/// is visible in any case.
+pub(crate) fn search(
+    function: &'static Function,
+    kernel: usize,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) {
+    let unknown = !LEDGER.visible.every_kernel() && (pinned::any() || communication::any());
+    if unknown && bypass::is_caching() {
+        is_visible(function, kernel, params, extra);
+    }
+}
+
 /// A launch whose arguments were set by earlier calls, or are in an array of structs.
 pub(crate) fn untyped(function: &'static Function, real: impl Real) -> CuResult {
     let visible = pinned::any() || communication::any() || LEDGER.visible.every_kernel();

@@ -13,6 +13,7 @@ pub(crate) mod copy;
 pub(crate) mod driver_memory;
 pub(crate) mod host_memory;
 pub(crate) mod ipc;
+pub(crate) mod kernel_node;
 pub(crate) mod launch;
 pub(crate) mod memory;
 pub(crate) mod module;

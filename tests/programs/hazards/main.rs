@@ -42,10 +42,11 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 32] = [
+    let groups: [&[Hazard]; 33] = [
         visible::results::ALL,
         visible::copies::ALL,
         visible::indirect::ALL,
+        visible::in_graphs::ALL,
         visible::reach::ALL,
         visible::values::ALL,
         visible::seldom::ALL,

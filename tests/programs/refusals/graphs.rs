@@ -71,9 +71,18 @@ impl Scene<'_> {
             "cuGraphExecUpdate" => vec![s.executable(s.graph()), s.graph(), out(), out()],
             "cuGraphExecUpdate_v2" => vec![s.executable(s.graph()), s.graph(), out()],
             "cuGraphExecKernelNodeSetParams" | "cuGraphExecKernelNodeSetParams_v2" => {
-                let (graph, node) = (s.graph(), out());
-                s.must("cuGraphAddKernelNode", &[node, graph, 0, 0, s.kernel_node()]);
-                vec![s.executable(graph), at(node), s.kernel_node()]
+                let (graph, node) = s.graph_with_kernel();
+                vec![s.executable(graph), node, s.kernel_node()]
+            }
+            "cuGraphExecNodeSetParams" => {
+                let (graph, node) = s.graph_with_kernel();
+                vec![s.executable(graph), node, s.any_kernel_node()]
+            }
+            "cuGraphKernelNodeSetParams" | "cuGraphKernelNodeSetParams_v2" => {
+                vec![s.graph_with_kernel().1, s.kernel_node()]
+            }
+            "cuGraphNodeSetParams" | "cuGraphNodeSetParams_v2" => {
+                vec![s.graph_with_kernel().1, s.any_kernel_node()]
             }
             "cuDeviceGraphMemTrim" => vec![0],
             _ => return None,
@@ -104,8 +113,23 @@ impl Scene<'_> {
     }
 
     fn kernel_node(&self) -> u64 {
+        place(&self.kernel_params())
+    }
+
+    fn any_kernel_node(&self) -> u64 {
+        place(&[&[0; 2], &self.kernel_params()[..]].concat())
+    }
+
+    fn kernel_params(&self) -> [u64; 9] {
         let arguments = KernelArguments::fill(self.plain, 64, 5, 0).list();
-        place(&[self.kernel, ONE, ONE, ONE, 0, arguments, 0, 0, 0])
+        [self.kernel, ONE, ONE, ONE, 0, arguments, 0, 0, 0]
+    }
+
+    /// Returns a graph and its kernel node.
+    fn graph_with_kernel(&self) -> (u64, u64) {
+        let (graph, node) = (self.graph(), out());
+        self.must("cuGraphAddKernelNode", &[node, graph, 0, 0, self.kernel_node()]);
+        (graph, at(node))
     }
 
     fn fill_node(&self) -> u64 {

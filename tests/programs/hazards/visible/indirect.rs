@@ -91,7 +91,7 @@ fn write_by_table(d: &Driver, word: u64) -> Verdict {
     look_after(d, |s| d.launch("indirect_fill", s, &[table, 0]), || d.host_read(word) == 7)
 }
 
-fn free_something(d: &Driver) -> Outcome {
+pub fn free_something(d: &Driver) -> Outcome {
     let block = d.alloc(SMALL)?;
     d.free(block)
 }
