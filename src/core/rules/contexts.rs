@@ -41,6 +41,8 @@ macro_rules! contexts {
             PrimaryIsNotDestroyed = "primary_is_not_destroyed",
             /// No thread of the library is in a context that ends.
             ContextEndStopsScavenger = "context_end_stops_scavenger",
+            /// What a pass of the scavenger has left unreleased ends with its context.
+            LeftEndsWithContext = "left_ends_with_context",
             /// The end of a context takes its segments and blocks with it.
             ContextEndForgets = "context_end_forgets",
             /// Initializing the driver again forgets nothing about the process.

@@ -69,8 +69,9 @@ pub(crate) struct Pass {
     pub lists_seen: ListsSeen,
     /// Stream on which memory is released; 0 before its first use.
     pub stream: StreamHandle,
-    /// Segments that the driver has refused so far.
-    pub refused: Vec<Segment>,
+    /// Segments that have left the allocator and that the driver has not taken yet: it refused
+    /// them, or there was no time.
+    pub left: Vec<Segment>,
     /// An open request for the free memory.
     pub trim: Option<TrimScope>,
 }

@@ -103,7 +103,7 @@ pub(crate) fn trim(context: &'static Context) -> Trim {
     }
     let bytes = api::relaxed(|| context.enter(|| Ok(pass.give_back_wanted(context))));
     let bytes = bytes.ok().flatten();
-    let is_done = bytes.is_some() && pass.refused.is_empty();
+    let is_done = bytes.is_some() && pass.left.is_empty();
     if is_done {
         pass.trim = None;
     }
@@ -137,7 +137,7 @@ impl Pass {
         self.due = due.filter(|_| idle_release != IdleRelease::Never);
         self.expect_complete(context, mark);
         free_bytes >= WORTH_BYTES
-            || !self.refused.is_empty()
+            || !self.left.is_empty()
             || context.release_streams.has_uncollected()
     }
 
@@ -280,7 +280,7 @@ impl Pass {
     fn free(&mut self, context: &Context, segments: Vec<Segment>) -> u64 {
         let mut bytes = 0;
         let mut stretch = Instant::now();
-        for segment in self.refused.drain(..).chain(segments).collect::<Vec<_>>() {
+        for segment in self.left.drain(..).chain(segments).collect::<Vec<_>>() {
             let in_a_hurry = context.idle.is_held_off() || scavenger::is_stopped();
             let free = || api::mem_free_async(segment.base.0, self.stream);
             let goes_back = || {
@@ -291,7 +291,7 @@ impl Pass {
                 code.is_ok()
             };
             if in_a_hurry || !changes::during(goes_back) {
-                self.refused.push(segment);
+                self.left.push(segment);
                 continue;
             }
             counters::count(Count::SegmentsReleased);

@@ -198,6 +198,7 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::CaptureInEveryContext,
     Rule::ReferencedStaysWithGraph,
     Rule::BeginIsNoEnd,
+    Rule::LeftEndsWithContext,
     Rule::ElsewhereOutlastsBarrier,
     Rule::StreamElsewhereTags,
     Rule::ZonesAreCopied,
