@@ -264,13 +264,18 @@ pub(crate) fn set_access(
     count: usize,
     real: impl Real,
 ) -> CuResult {
+    wait_if_less(accesses, count);
+    common::retried(function, real)
+}
+
+/// Waits for the barriers of earlier frees if the program takes access away.
+pub(crate) fn wait_if_less(accesses: *const AccessDescription, count: usize) {
     // SAFETY: null, or the program's array of `count` elements, valid for the call.
     let opens = |index| unsafe { (*accesses.add(index)).flags } == ACCESS_READ_WRITE;
     let less = !accesses.is_null() && !(0..count).all(opens);
     if less && bypass::is_caching() && rule_holds(Rule::LessAccessWaits) {
         pending::wait_all(Wait::Teardown);
     }
-    common::retried(function, real)
 }
 
 /// Managed memory: the host can read what kernels write.

@@ -9,7 +9,7 @@ use crate::driver::sys::{AccessDescription, CuResult, POOL_RELEASE_THRESHOLD, Po
 use crate::driver_memory::pool_devices;
 use crate::functions::Function;
 use crate::hooks::observers::observed;
-use crate::hooks::{Real, beside, common, is_accepted};
+use crate::hooks::{Real, beside, common, host_memory, is_accepted};
 use crate::ipc::peers;
 use crate::ordering::pending;
 use crate::state::contexts;
@@ -103,6 +103,7 @@ pub(crate) fn set_access(
     count: usize,
     real: impl Real,
 ) -> CuResult {
+    host_memory::wait_if_less(accesses, count);
     let code = observed(function, Observer::PeerAccess, real);
     if is_accepted(code) {
         leave_if_default(function, pool);

@@ -77,6 +77,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::OtherAddressIsVisible, "write_by_another_address", "ordered"),
     (Rule::ObjectsAreVisible, "pinned_behind_a_texture", "ordered"),
     (Rule::LessAccessWaits, "access_taken_away", "ordered"),
+    (Rule::LessAccessWaits, "pool_access_taken_away", "ordered,across_contexts:barrier"),
     (Rule::OwnWorkCounts, "filled_block_changes_hands", "ordered,fill:zero"),
     (Rule::StreamWaitsForFill, "spin_before_a_context_that_waits", "ordered,fill:zero"),
     (Rule::FillOutlastsRequest, "spin_before_a_context_that_waits", "ordered,fill:zero"),

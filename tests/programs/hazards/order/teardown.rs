@@ -13,6 +13,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, unmap),
     hazard!(Full, access_taken_away),
     hazard!(Full, access_cut_to_reading),
+    hazard!(Full, pool_access_taken_away, machine = "SIM_DEVICES=2"),
     hazard!(Full, unload_module),
     hazard!(Full, unregister),
     hazard!(Full, free_pinned),
@@ -103,6 +104,28 @@ fn less_access(d: &Driver, flags: u32) -> Verdict {
     d.synchronize()?;
     set_access(d, address, READ_WRITE)?;
     ok_if(holds(d, address, PAGE, 1)?, "the kernel did not write")
+}
+
+/// [44] A device may not use a pool of another one any more.
+fn pool_access_taken_away(d: &Driver) -> Verdict {
+    let (own, first) = (d.stream()?, d.context());
+    let pool = made_by(d, "cuDeviceGetDefaultMemPool", &[0])?;
+    let allow = |flags| {
+        // CUmemAccessDesc: device 1.
+        let access = place(&[1 | 1 << 32, flags]);
+        call_words(d, "cuMemPoolSetAccess", &[pool, access, 1])
+    };
+    allow(READ_WRITE.into())?;
+    let block = d.alloc_async(SMALL, own)?;
+    d.synchronize_stream(own)?;
+    d.use_device(1)?;
+    let (stream, unrelated) = (d.stream()?, d.alloc(SMALL)?);
+    fill(d, stream, block, 4096, 5, LATE)?;
+    d.free(unrelated)?;
+    allow(NOTHING.into())?;
+    d.synchronize()?;
+    d.set_context(first)?;
+    ok_if(holds(d, block, 4096, 5)?, "the kernel did not write")
 }
 
 fn unload_module(d: &Driver) -> Verdict {
