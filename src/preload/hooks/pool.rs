@@ -51,8 +51,7 @@ pub(crate) fn get_attribute(
     {
         beside(function, || {
             let Some(device) = pools::device_of_default(pool) else { return };
-            let threshold_bytes =
-                api::mem_pool_get_attribute(pool, POOL_RELEASE_THRESHOLD).unwrap_or(0);
+            let threshold_bytes = threshold_bytes(pool);
             // SAFETY: the program's place; the driver has just written such an attribute there.
             unsafe {
                 *value += pools::number_of_device(device, number, threshold_bytes);
@@ -141,11 +140,17 @@ pub(crate) fn set_attribute(
     {
         beside(function, || {
             if let Some(device) = pools::device_of_default(pool) {
-                pools::change_numbers(device, |numbers| numbers.forget_peak(number));
+                let kept_bytes = threshold_bytes(pool);
+                pools::change_numbers(device, |numbers| numbers.forget_peak(number, kept_bytes));
             }
         });
     }
     code
+}
+
+/// Returns how much free memory the pool keeps.
+fn threshold_bytes(pool: PoolHandle) -> u64 {
+    api::mem_pool_get_attribute(pool, POOL_RELEASE_THRESHOLD).unwrap_or(0)
 }
 
 /// `cuDeviceSetMemPool(CUdevice device, pool)`: the program makes another pool current.

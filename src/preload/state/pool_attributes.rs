@@ -100,11 +100,13 @@ impl PoolAttributes {
         self.plainly_freed_bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub(crate) fn forget_peak(&self, number: Number) {
-        match number {
-            Number::UsedPeak => self.used_bytes_peak.store(self.used(), Relaxed),
-            _ => self.reserved_bytes_peak.store(self.reserved_bytes.load(Relaxed), Relaxed),
-        }
+    /// Makes a peak the current value. `threshold_bytes` is how much free memory the pool keeps.
+    pub(crate) fn forget_peak(&self, number: Number, threshold_bytes: u64) {
+        let (peak, now) = match number {
+            Number::UsedPeak => (&self.used_bytes_peak, Number::Used),
+            _ => (&self.reserved_bytes_peak, Number::Reserved),
+        };
+        peak.store(self.value(now, threshold_bytes), Relaxed);
     }
 
     /// Reduces reserved memory to `bytes`, or to what is in use if that is more.

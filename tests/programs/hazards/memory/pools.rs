@@ -11,6 +11,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, pool_used_and_trim),
     hazard!(Always, pool_numbers),
     hazard!(Always, pool_numbers_with_a_threshold),
+    hazard!(Always, pool_peak_from_now_on),
     hazard!(Always, pool_used_by_threads),
     hazard!(Always, pool_of_its_own),
     hazard!(Always, trim_behind_a_free),
@@ -159,6 +160,18 @@ fn numbers_of(d: &Driver, pool: u64, stream: Stream) -> Verdict {
     call!(d, cuMemPoolTrimTo(pool, 0))?;
     seen.push(numbers()?);
     Ok(format!("{seen:?}, codes {codes:?}"))
+}
+
+/// Only the peak is asked for, not what the pool has reserved now.
+fn pool_peak_from_now_on(d: &Driver) -> Verdict {
+    let (stream, mut pool, mut peak) = (d.stream()?, 0, 0_u64);
+    call!(d, cuDeviceGetDefaultMemPool(&mut pool, 0))?;
+    let block = d.alloc_async(30 * MIB, stream)?;
+    d.free_async(block, stream)?;
+    d.synchronize_stream(stream)?;
+    call!(d, cuMemPoolSetAttribute(pool, RESERVED + 1, &mut peak))?;
+    call!(d, cuMemPoolGetAttribute(pool, RESERVED + 1, &mut peak))?;
+    Ok(format!("peak {peak}"))
 }
 
 /// [45] Several threads use the memory; each has freed as much before.
