@@ -46,16 +46,21 @@ pub(crate) fn operands(
     submit(function, || host_sees(destination) || host_sees(source), real)
 }
 
-/// A synchronous call, from or to any memory. If one side is host memory, the bytes have moved when
-/// the call returns. Between devices they may not have moved, and the driver treats managed memory
-/// as device memory (hazard 72).
+/// A synchronous call, from or to any memory.
 pub(crate) fn plain(function: &'static Function, real: impl Real) -> CuResult {
-    let managed = LEDGER.visible.has(VisibleCause::Managed);
-    let code = common::submit(function, managed && rule_holds(Rule::ManagedCopiesAreVisible), real);
+    let code = common::submit(function, may_return_early(), real);
     if code.is_ok() {
         destruction_fence::work_is_over();
     }
     code
+}
+
+/// Whether a synchronous copy from or to host memory may return before the bytes have moved: the
+/// driver treats managed memory as device memory (hazard 72), and perhaps virtual memory.
+fn may_return_early() -> bool {
+    let causes = [VisibleCause::Managed, VisibleCause::HostVirtualMemory];
+    causes.into_iter().any(|cause| LEDGER.visible.has(cause))
+        && rule_holds(Rule::ManagedCopiesAreVisible)
 }
 
 /// A call with one address: a fill, a word that the host may poll or reset after a wait for it
@@ -132,8 +137,7 @@ impl Operand {
     fn is_seen(&self, function: &Function, shape: &Shape) -> bool {
         let base = match self.kind {
             MEMORY_TYPE_ARRAY => return false,
-            // A synchronous call has moved the bytes when it returns.
-            MEMORY_TYPE_HOST if !function.is_asynchronous() => return false,
+            MEMORY_TYPE_HOST if !function.is_asynchronous() => return may_return_early(),
             MEMORY_TYPE_HOST => self.host,
             _ => self.device as usize,
         };

@@ -74,6 +74,8 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::OffsetsCount, "copy_2d_to_pinned_at_an_offset", "ordered"),
     (Rule::BatchesAreVisible, "batch_to_pageable", "ordered"),
     (Rule::ManagedCopiesAreVisible, "copy_to_managed", "ordered"),
+    (Rule::ManagedCopiesAreVisible, "copy_of_an_array_to_managed", "ordered"),
+    (Rule::ManagedCopiesAreVisible, "copy_to_virtual_memory_of_the_host", "ordered"),
     (Rule::OtherAddressIsVisible, "write_by_another_address", "ordered"),
     (Rule::ObjectsAreVisible, "pinned_behind_a_texture", "ordered"),
     (Rule::LessAccessWaits, "access_taken_away", "ordered"),
