@@ -142,6 +142,8 @@ macro_rules! order {
             ArgumentsAreScanned = "arguments_are_scanned",
             /// So are the arguments of kernels in graphs.
             NodesAreScanned = "nodes_are_scanned",
+            /// After a launch whose arguments are not known, every kernel counts as host-visible.
+            UnknownArgumentsStay = "unknown_arguments_stay",
             /// Only kernels of certain libraries are known to keep no address out of a table.
             OnlyFrameworksPassTables = "only_frameworks_pass_tables",
             /// These kernels may keep an address that is an argument by itself.

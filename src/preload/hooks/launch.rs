@@ -8,6 +8,7 @@ pub(crate) mod short;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 
+use cachealloc_core::order::VisibleCause;
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_statistics::breakdown::Component;
 
@@ -23,7 +24,7 @@ use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common;
 use crate::hooks::{Real, beside, capture, out_of_memory, stream_of, taking};
 use crate::ordering::{
-    before_submission, captures, communication, kernels, pinned, programmatic_launch,
+    before_submission, captures, communication, kernels, observers, pinned, programmatic_launch,
 };
 use crate::process::bypass;
 use crate::process::bypass::Failing;
@@ -131,6 +132,9 @@ pub(crate) fn search(
 
 /// A launch whose arguments were set by earlier calls, or are in an array of structs.
 pub(crate) fn untyped(function: &'static Function, real: impl Real) -> CuResult {
+    if pinned::any() && rule_holds(Rule::UnknownArgumentsStay) {
+        beside(function, || observers::visible(VisibleCause::UnknownArguments));
+    }
     let visible = pinned::any() || communication::any() || LEDGER.visible.every_kernel();
     common::submit(function, visible, real)
 }

@@ -61,6 +61,8 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::RecordedStreamsArePending, "block_recorded_on_another_stream", "ordered"),
     (Rule::VisibleIsSticky, "pinned_argument_then_copied_data", "ordered"),
     (Rule::ArgumentsAreScanned, "pinned_in_packed_arguments", "ordered"),
+    (Rule::UnknownArgumentsStay, "pinned_argument_set_before_the_launch", "ordered"),
+    (Rule::UnknownArgumentsStay, "pinned_argument_of_several_launches", "ordered"),
     (Rule::NodesAreScanned, "pinned_argument_of_a_node", "ordered"),
     (Rule::NodesAreScanned, "pinned_argument_of_a_node_of_any_kind", "ordered"),
     (Rule::NodesAreScanned, "pinned_argument_set_in_a_graph", "ordered"),

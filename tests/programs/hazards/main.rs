@@ -46,7 +46,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         visible::results::ALL,
         visible::copies::ALL,
         visible::indirect::ALL,
-        visible::in_graphs::ALL,
+        visible::kept_addresses::ALL,
         visible::reach::ALL,
         visible::values::ALL,
         visible::seldom::ALL,

@@ -1,5 +1,5 @@
-//! [81] Host memory whose address a kernel of a graph made by hand gets as an argument, and stores
-//! in memory of the device. A later kernel finds it there.
+//! [81] Host memory whose address a kernel gets as an argument in a way that its launch does not
+//! show, and stores in memory of the device. A later kernel finds it there.
 
 use cachealloc_tests::driver::{Driver, Outcome};
 
@@ -14,7 +14,29 @@ pub const ALL: &[Hazard] = &[
     hazard!(Full, pinned_argument_set_in_a_graph_of_any_kind),
     hazard!(Full, pinned_argument_set_in_an_executable),
     hazard!(Full, pinned_argument_set_in_an_executable_of_any_kind),
+    hazard!(Full, pinned_argument_set_before_the_launch),
+    hazard!(Full, pinned_argument_of_several_launches),
 ];
+
+fn pinned_argument_set_before_the_launch(d: &Driver) -> Verdict {
+    kept(d, |kernel, arguments| {
+        for (index, value) in arguments.into_iter().enumerate() {
+            let offset = index as u64 * WORD;
+            call_words(d, "cuParamSetv", &[kernel, offset, place(&[value]), WORD])?;
+        }
+        call_words(d, "cuParamSetSize", &[kernel, 4 * WORD])?;
+        call_words(d, "cuFuncSetBlockShape", &[kernel, 1, 1, 1])?;
+        call_words(d, "cuLaunchGrid", &[kernel, 1, 1])
+    })
+}
+
+fn pinned_argument_of_several_launches(d: &Driver) -> Verdict {
+    let stream = d.stream()?;
+    kept(d, |kernel, arguments| {
+        let params = place(&[kernel, ONES, ONES, ONES, 0, stream, list(arguments)]);
+        call_words(d, "cuLaunchCooperativeKernelMultiDevice", &[params, 1, 0])
+    })
+}
 
 fn pinned_argument_of_a_node(d: &Driver) -> Verdict {
     found_later(d, |graph, _, stores| {
@@ -69,21 +91,29 @@ fn pinned_argument_set_in_an_executable_of_any_kind(d: &Driver) -> Verdict {
 /// Runs an executable that `make` makes from an empty graph and the parameters of two kernel nodes,
 /// of which the second stores the address of host memory.
 fn found_later(d: &Driver, make: impl FnOnce(u64, &[u64], &[u64]) -> Outcome<u64>) -> Verdict {
+    kept(d, |kernel, arguments| {
+        // One thread.
+        let node = |arguments| [kernel, ONES, ONES, ONES, 0, list(arguments)];
+        let [table, bytes, ..] = arguments;
+        let graph = made_by(d, "cuGraphCreate", &[0])?;
+        let executable = make(graph, &node([table, bytes, 1, 0]), &node(arguments))?;
+        call_words(d, "cuGraphLaunch", &[executable, 0])
+    })
+}
+
+/// Runs a kernel, with arguments with which it stores the address of host memory.
+fn kept(d: &Driver, run: impl FnOnce(u64, [u64; 4]) -> Outcome) -> Verdict {
     let (table, word) = (d.alloc(SMALL)?, d.pinned(4096)?);
     d.write_words(table, &[0, WORD, 7])?;
-    let kernel = d.kernel("late_fill")?;
-    let node = |value| {
-        let arguments = place(&[table, WORD, value, 0]);
-        let list = place(&[arguments, arguments + 8, arguments + 16, arguments + 24]);
-        // One thread.
-        [kernel, ONES, ONES, ONES, 0, list]
-    };
-    let graph = made_by(d, "cuGraphCreate", &[0])?;
-    let executable = make(graph, &node(1), &node(word))?;
-    call_words(d, "cuGraphLaunch", &[executable, 0])?;
+    run(d.kernel("late_fill")?, [table, WORD, word, 0])?;
     d.synchronize()?;
     free_something(d)?;
     look_after(d, |s| d.launch("indirect_fill", s, &[table, 0]), || d.host_read(word) == 7)
+}
+
+fn list(arguments: [u64; 4]) -> u64 {
+    let first = place(&arguments);
+    place(&[0, 1, 2, 3].map(|index| first + index * WORD))
 }
 
 const ONES: u64 = 1 | 1 << 32;
