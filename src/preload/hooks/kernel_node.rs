@@ -7,7 +7,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::sys::{CuResult, GraphHandle, NODE_KERNEL};
 use crate::functions::{Function, id};
-use crate::hooks::{Real, capture, common, launch};
+use crate::hooks::{Real, capture, common, is_accepted, launch};
 
 /// The kind and three reserved numbers precede the parameters specific to a kind.
 pub(crate) const HEAD_WORDS: usize = 2;
@@ -19,15 +19,13 @@ pub(crate) fn add(
     params: *const usize,
     real: impl Real,
 ) -> CuResult {
-    search(function, params);
-    capture::edit_graph(function, graph, real)
+    searched(function, params, capture::edit_graph(function, graph, real))
 }
 
 /// `cuGraphKernelNodeSetParams(node, CUDA_KERNEL_NODE_PARAMS *)`,
 /// `cuGraphExecKernelNodeSetParams(executable, node, CUDA_KERNEL_NODE_PARAMS *)`.
 pub(crate) fn set(function: &'static Function, params: *const usize, real: impl Real) -> CuResult {
-    search(function, params);
-    common::pass(function, real)
+    searched(function, params, common::pass(function, real))
 }
 
 /// `cuGraphNodeSetParams(node, CUgraphNodeParams *)`, `cuGraphExecNodeSetParams(executable, node,
@@ -46,21 +44,26 @@ pub(crate) fn set_any(
     }
 }
 
+/// Searches the arguments of a node that the driver has accepted, and returns its answer.
+fn searched(function: &'static Function, params: *const usize, code: CuResult) -> CuResult {
+    if is_accepted(code) && !params.is_null() && rule_holds(Rule::NodesAreScanned) {
+        search(function, params);
+    }
+    code
+}
+
 fn search(function: &'static Function, params: *const usize) {
     const ARGUMENTS_WORD: usize = 5;
     const EXTRA_WORD: usize = 6;
     /// Names the kernel if the first word does not.
     const KERNEL_WORD: usize = 7;
-    if params.is_null() || !rule_holds(Rule::NodesAreScanned) {
-        return;
-    }
     let first_version = [
         id::cuGraphAddKernelNode,
         id::cuGraphKernelNodeSetParams,
         id::cuGraphExecKernelNodeSetParams,
     ];
-    // SAFETY: the program's struct, which the driver reads as well; its first version ends before
-    // the last of these words.
+    // SAFETY: the program's struct, which the driver has read as well; its first version ends
+    // before the last of these words.
     let [kernel, arguments, extra] = unsafe {
         let mut kernel = params.read();
         if kernel == 0 && !first_version.contains(&function.id) {

@@ -22,7 +22,7 @@ use crate::driver_memory::first_uses::Use;
 use crate::functions::{Function, Launches};
 use crate::graphs::{graph_memory, open_captures, pool_life};
 use crate::hooks::common;
-use crate::hooks::{Real, beside, capture, out_of_memory, stream_of, taking};
+use crate::hooks::{Real, beside, capture, is_accepted, out_of_memory, stream_of, taking};
 use crate::ordering::{
     before_submission, captures, communication, kernels, observers, pinned, programmatic_launch,
 };
@@ -132,11 +132,13 @@ pub(crate) fn search(
 
 /// A launch whose arguments were set by earlier calls, or are in an array of structs.
 pub(crate) fn untyped(function: &'static Function, real: impl Real) -> CuResult {
-    if pinned::any() && rule_holds(Rule::UnknownArgumentsStay) {
+    let pinned = pinned::any();
+    let visible = pinned || communication::any() || LEDGER.visible.every_kernel();
+    let code = common::submit(function, visible, real);
+    if pinned && is_accepted(code) && rule_holds(Rule::UnknownArgumentsStay) {
         beside(function, || observers::visible(VisibleCause::UnknownArguments));
     }
-    let visible = pinned::any() || communication::any() || LEDGER.visible.every_kernel();
-    common::submit(function, visible, real)
+    code
 }
 
 /// A host function, which runs on the host.
