@@ -155,8 +155,8 @@ macro_rules! every_call {
 
 /// Defines the export of a function with a short path.
 macro_rules! short {
-    ($short:path, $name:ident($($p:ident: $t:ty),*), $($rest:tt)*) => {
-        export_door!($name, id::$name, $name::body, ".hot");
+    ($short:path, $align:literal, $name:ident($($p:ident: $t:ty),*), $($rest:tt)*) => {
+        export_door!($name, id::$name, $name::body, ".hot", $align);
 
         mod $name {
             use super::*;
@@ -179,16 +179,16 @@ macro_rules! short {
 /// compiler makes that call a jump, so that no argument has to be saved for it.
 macro_rules! export {
     ($name:ident($($p:ident: $t:ty),*), $words:expr, memory::alloc, $($rest:tt)*) => {
-        short! { memory::short::alloc_shortly, $name($($p: $t),*), $words, memory::alloc, $($rest)* }
+        short! { memory::short::alloc_shortly, 64, $name($($p: $t),*), $words, memory::alloc, $($rest)* }
     };
     ($name:ident($($p:ident: $t:ty),*), $words:expr, memory::free, $($rest:tt)*) => {
-        short! { memory::short::free_shortly, $name($($p: $t),*), $words, memory::free, $($rest)* }
+        short! { memory::short::free_shortly, 16, $name($($p: $t),*), $words, memory::free, $($rest)* }
     };
     // A kernel whose stream is an argument.
     ($name:ident($p0:ident: $t0:ty, $p1:ident: $t1:ty, $p2:ident: $t2:ty, $p3:ident: $t3:ty,
         $p4:ident: $t4:ty, $p5:ident: $t5:ty, $($p:ident: $t:ty),*), $words:expr, $hook:path,
         [$($h:ident)*], kernel, [argument $stream:ident $per_thread:literal], $($rest:tt)*) => {
-        export_door!($name, id::$name, $name::body, ".hot");
+        export_door!($name, id::$name, $name::body, ".hot", 16);
 
         mod $name {
             use super::*;

@@ -95,12 +95,13 @@ fn way_of(function: &'static Function, body: *mut c_void, caller: *mut c_void) -
 }
 
 /// Defines the word through which an export jumps, and where its code is: a `functions::Door`. The
-/// doors of the hottest functions have a section of their own, and so share cache lines.
+/// doors of the hottest functions have a section of their own, and so share cache lines: those of
+/// an allocation and of its free, which follows it, share one, which the first one begins.
 macro_rules! door {
-    ($name:ident, $section:literal) => {
+    ($name:ident, $section:literal, $align:literal) => {
         concat!(
             concat!(".pushsection .data.cachealloc_doors", $section, ", \"aw\"\n"),
-            ".balign 16\n",
+            concat!(".balign ", $align, "\n"),
             concat!(".globl cachealloc_door_", stringify!($name), "\n"),
             concat!(".hidden cachealloc_door_", stringify!($name), "\n"),
             concat!("cachealloc_door_", stringify!($name), ":\n"),
@@ -113,13 +114,13 @@ macro_rules! door {
 }
 pub(crate) use door;
 
-/// Defines the export `$name` of function number `$id`, its door in the section of this name, and
-/// the path to `$body`.
+/// Defines the export `$name` of function number `$id`, its door in the section of this name, at a
+/// multiple of this number of bytes, and the path to `$body`.
 macro_rules! export_door {
     ($name:ident, $id:expr, $body:path) => {
-        $crate::interpose::doors::export_door!($name, $id, $body, "");
+        $crate::interpose::doors::export_door!($name, $id, $body, "", 16);
     };
-    ($name:ident, $id:expr, $body:path, $section:literal) => {
+    ($name:ident, $id:expr, $body:path, $section:literal, $align:literal) => {
         /// # Safety
         ///
         /// The caller must uphold the requirements of the driver function of this name.
@@ -136,7 +137,7 @@ macro_rules! export_door {
                 "2:",
                 "mov r10d, {id}",
                 "jmp {first}",
-                $crate::interpose::doors::door!($name, $section),
+                $crate::interpose::doors::door!($name, $section, $align),
                 ".subsection 0",
                 id = const $id,
                 first = sym $crate::interpose::doors::first,
@@ -163,7 +164,7 @@ macro_rules! export_door {
                 "2:",
                 "mov w17, #{id}",
                 "b {first}",
-                $crate::interpose::doors::door!($name, $section),
+                $crate::interpose::doors::door!($name, $section, $align),
                 ".subsection 0",
                 id = const $id,
                 first = sym $crate::interpose::doors::first,
