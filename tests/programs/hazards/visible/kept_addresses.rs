@@ -53,37 +53,34 @@ fn pinned_argument_of_a_node_of_any_kind(d: &Driver) -> Verdict {
 }
 
 fn pinned_argument_set_in_a_graph(d: &Driver) -> Verdict {
-    found_later(d, |graph, harmless, stores| {
-        let node = add(d, graph, harmless)?;
-        call_words(d, "cuGraphKernelNodeSetParams", &[node, place(stores)])?;
-        instantiate(d, graph)
-    })
+    set_in_a_graph(d, "cuGraphKernelNodeSetParams", place)
 }
 
 fn pinned_argument_set_in_a_graph_of_any_kind(d: &Driver) -> Verdict {
+    set_in_a_graph(d, "cuGraphNodeSetParams", of_any_kind)
+}
+
+fn pinned_argument_set_in_an_executable(d: &Driver) -> Verdict {
+    set_in_an_executable(d, "cuGraphExecKernelNodeSetParams", place)
+}
+
+fn pinned_argument_set_in_an_executable_of_any_kind(d: &Driver) -> Verdict {
+    set_in_an_executable(d, "cuGraphExecNodeSetParams", of_any_kind)
+}
+
+fn set_in_a_graph(d: &Driver, set: &str, params: fn(&[u64]) -> u64) -> Verdict {
     found_later(d, |graph, harmless, stores| {
         let node = add(d, graph, harmless)?;
-        call_words(d, "cuGraphNodeSetParams", &[node, of_any_kind(stores)])?;
+        call_words(d, set, &[node, params(stores)])?;
         instantiate(d, graph)
     })
 }
 
-fn pinned_argument_set_in_an_executable(d: &Driver) -> Verdict {
+fn set_in_an_executable(d: &Driver, set: &str, params: fn(&[u64]) -> u64) -> Verdict {
     found_later(d, |graph, harmless, stores| {
         let node = add(d, graph, harmless)?;
         let executable = instantiate(d, graph)?;
-        let set = [executable, node, place(stores)];
-        call_words(d, "cuGraphExecKernelNodeSetParams", &set)?;
-        Ok(executable)
-    })
-}
-
-fn pinned_argument_set_in_an_executable_of_any_kind(d: &Driver) -> Verdict {
-    found_later(d, |graph, harmless, stores| {
-        let node = add(d, graph, harmless)?;
-        let executable = instantiate(d, graph)?;
-        let set = [executable, node, of_any_kind(stores)];
-        call_words(d, "cuGraphExecNodeSetParams", &set)?;
+        call_words(d, set, &[executable, node, params(stores)])?;
         Ok(executable)
     })
 }
