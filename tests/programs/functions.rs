@@ -308,6 +308,12 @@ functions! {
             (Number, usize, u32, usize, usize, Number);
         cuLaunchCooperativeKernel = "cuLaunchCooperativeKernel" 9000
             (Number, u32, u32, u32, u32, u32, u32, u32, Number, List);
+        cuLaunchCooperativeKernelMultiDevice = "cuLaunchCooperativeKernelMultiDevice" 9000
+            (*mut c_void, u32, u32);
+        cuParamSetv = "cuParamSetv" 2000 (Number, i32, *const c_void, u32);
+        cuParamSetSize = "cuParamSetSize" 2000 (Number, u32);
+        cuFuncSetBlockShape = "cuFuncSetBlockShape" 2000 (Number, i32, i32, i32);
+        cuLaunchGridAsync = "cuLaunchGridAsync" 2000 (Number, i32, i32, Number);
         cuStreamBatchMemOp = "cuStreamBatchMemOp_v2" 11070 (Number, u32, List, u32);
         cuStreamWriteValue32 = "cuStreamWriteValue32_v2" 11070 (Number, Number, u32, u32);
         cuStreamWaitValue32 = "cuStreamWaitValue32_v2" 11070 (Number, Number, u32, u32);
@@ -319,8 +325,14 @@ functions! {
             (Place<Number>, Number, List, usize, List, Number);
         cuGraphAddChildGraphNode = "cuGraphAddChildGraphNode" 10000
             (Place<Number>, Number, List, usize, Number);
+        cuGraphAddNode = "cuGraphAddNode_v2" 12030
+            (Place<Number>, Number, List, List, usize, *mut c_void);
+        cuGraphKernelNodeSetParams = "cuGraphKernelNodeSetParams_v2" 12000 (Number, List);
+        cuGraphNodeSetParams = "cuGraphNodeSetParams" 12020 (Number, *mut c_void);
         cuGraphExecKernelNodeSetParams = "cuGraphExecKernelNodeSetParams" 10010
             (Number, Number, List);
+        cuGraphExecNodeSetParams = "cuGraphExecNodeSetParams" 12020
+            (Number, Number, *mut c_void);
         cuGraphInstantiateWithParams = "cuGraphInstantiateWithParams" 12000
             (Place<Number>, Number, Place<Number>);
         cuGraphUpload = "cuGraphUpload" 11010 (Number, Number);

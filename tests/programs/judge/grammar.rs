@@ -117,6 +117,9 @@ operations! {
     WriteValue = "write_value" (block stream value how);
     HostFunction = "host_function" (stream host value how);
     HostRequest = "host_request" (stream what block);
+    // A kernel stores the address of host memory in device memory, and another one finds it there.
+    Keep = "keep" (host stream how);
+    FillFound = "fill_found" (host stream value delay);
 
     CaptureBegin = "capture_begin" (stream mode);
     CaptureEnd = "capture_end" (stream graph);

@@ -29,6 +29,8 @@ const MENDS: &[(&str, &str)] = &[
     ("queries after the free of a living thread", "others_frees_for_a_while"),
     ("pinned memory addressed by its end", "ranges_have_margins"),
     ("pinned memory in a packed struct", "arguments_at_any_byte"),
+    ("a pinned address in a node made by hand", "nodes_are_scanned"),
+    ("a pinned address among arguments set before", "unknown_arguments_stay"),
     ("pinned memory read through a texture", "objects_are_visible"),
     ("base and offset of a 2D or 3D copy", "offsets_count"),
     ("batches with pageable operands", "batches_are_visible"),

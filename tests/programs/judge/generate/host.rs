@@ -30,10 +30,7 @@ impl Maker {
         if registered {
             self.say(Op::HostRegister, &[slot as u64]);
         }
-        let (written, touched) = Default::default();
-        let (filled, graphs) = (false, 0);
-        self.model.hosts[slot] =
-            Some(HostModel { ctx, op, registered, filled, written, touched, graphs });
+        self.model.hosts[slot] = Some(HostModel { registered, ..HostModel::new(ctx, op) });
     }
 
     fn any_host(&mut self, filled: bool) -> Option<u64> {
@@ -91,7 +88,7 @@ impl Maker {
         }
     }
 
-    fn host_touched(&mut self, slot: u64, stream: u64, wrote: bool) {
+    pub fn host_touched(&mut self, slot: u64, stream: u64, wrote: bool) {
         let lane = self.lane(stream);
         let clock = self.model.order.submit(lane);
         let host = self.model.hosts[slot as usize].as_mut().expect("a slot that is held");
@@ -157,7 +154,7 @@ impl Maker {
         }
     }
 
-    fn host_read_of(&mut self, host: u64) {
+    pub fn host_read_of(&mut self, host: u64) {
         let written = self.host(host).written.clone();
         self.ensure_host(&written);
         self.say(Op::HostRead, &[host]);

@@ -8,6 +8,7 @@ mod contexts;
 mod ends;
 mod graphs;
 mod host;
+mod kept;
 mod maker;
 mod model;
 mod order;

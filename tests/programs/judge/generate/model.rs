@@ -58,6 +58,24 @@ pub struct HostModel {
     pub written: Clock,
     pub touched: Clock,
     pub graphs: u32,
+    /// Whether device memory of the same context has the address.
+    pub kept: bool,
+}
+
+impl HostModel {
+    pub fn new(ctx: usize, op: Op) -> HostModel {
+        let (written, touched) = Default::default();
+        HostModel {
+            ctx,
+            op,
+            registered: false,
+            filled: false,
+            written,
+            touched,
+            graphs: 0,
+            kept: false,
+        }
+    }
 }
 
 /// Blocks that the launch of a graph reads and writes.

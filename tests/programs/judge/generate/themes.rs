@@ -61,6 +61,13 @@ const THEMES: &[Theme] = &[
         ],
     },
     Theme {
+        name: "kept", lines: 120, memory_mb: 1024, devices: 1, leaning: 100, threads: 2,
+        actions: actions![
+            keep_address 5, fill_found 16, host_read 3, host_free 1, allocate 6, free_any 6, fill 8, copy 2, read 2,
+            create_context 1, use_context 3, destroy_context 1, do_nothing 2, switch_thread 3, change_streams 1,
+        ],
+    },
+    Theme {
         name: "graphs", lines: 600, memory_mb: 1024, devices: 1, leaning: 40, threads: 3,
         actions: actions![
             allocate 10, free_any 10, fill 14, copy 5, read 6, switch_thread 8, change_streams 2,

@@ -51,6 +51,8 @@ impl Actor<'_> {
             Op::FromHost => self.read_host(index, line),
             Op::HostFunction => self.host_function(line),
             Op::HostRequest => self.host_request(index, line),
+            Op::Keep => self.keep_address(line),
+            Op::FillFound => self.fill_found(index, line),
             _ => {
                 let mut answers = lock(&self.player.answers).clone();
                 answers.sort_unstable();
@@ -88,9 +90,9 @@ impl Actor<'_> {
             return Some((0, Vec::new()));
         }
         let part = part_of(slot, bytes);
-        let (filled, registered, texture) = Default::default();
+        let (filled, registered, texture, table) = Default::default();
         let part = (address + part.0, part.1);
-        let host = Host { address, bytes, kind, part, filled, ctx, registered, texture };
+        let host = Host { address, bytes, kind, part, filled, ctx, registered, texture, table };
         self.slots().hosts.put(slot, host);
         Some((0, Vec::new()))
     }

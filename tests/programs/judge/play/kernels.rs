@@ -12,6 +12,8 @@ pub enum Kernel {
     Add,
     Spin,
     Set,
+    /// Writes to a target that is in device memory.
+    IndirectFill,
     /// Writes one word at a base and an offset.
     FillAt,
     /// Writes one word, with its address at an odd offset of a packed struct.
@@ -24,7 +26,7 @@ pub enum Kernel {
     Nothing,
 }
 
-const NAMES: [&str; 5] = ["late_fill", "copy", "add", "spin", "set"];
+const NAMES: [&str; 6] = ["late_fill", "copy", "add", "spin", "set", "indirect_fill"];
 const REACHING: [&str; 5] = ["fill_at", "fill_packed", "fetch", "say", "nothing"];
 
 pub struct Kernels {

@@ -20,6 +20,7 @@ mod crew;
 mod end;
 mod host;
 mod host_functions;
+mod kept;
 mod kernels;
 mod memory;
 mod nodes;
@@ -312,6 +313,8 @@ impl<'a> Actor<'a> {
             | Op::FromHost
             | Op::HostFunction
             | Op::HostRequest
+            | Op::Keep
+            | Op::FillFound
             | Op::Answers => self.host(index, line),
             Op::Fill
             | Op::Memset

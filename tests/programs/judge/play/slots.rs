@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use super::kept::AddressTable;
 use super::kernels::Kernels;
 
 /// A context, and what the player has loaded there.
@@ -149,6 +150,8 @@ pub struct Host {
     pub registered: Arc<AtomicBool>,
     /// A texture over the memory; 0 until the first is needed.
     pub texture: Arc<Mutex<u64>>,
+    /// The device memory in which a kernel has stored the address.
+    pub table: Arc<Mutex<Option<AddressTable>>>,
 }
 
 #[derive(Clone)]
