@@ -200,6 +200,8 @@ functions! {
         cuMemSetMemPool = "cuMemSetMemPool" 13000 (List, u32, Number);
         cuLogsRegisterCallback = "cuLogsRegisterCallback" 12090
             (LogCallback, *mut c_void, Place<Number>);
+        cuLogsCurrent = "cuLogsCurrent" 12090 (Place<u32>, u32);
+        cuLogsDumpToMemory = "cuLogsDumpToMemory" 12090 (Place<u32>, *mut u8, Place<usize>, u32);
         cuMemExportToShareableHandle = "cuMemExportToShareableHandle" 10020
             (*mut c_void, Number, u32, Number);
         cuMemPoolExportToShareableHandle = "cuMemPoolExportToShareableHandle" 11020

@@ -1,7 +1,7 @@
 //! Predicts from the driver's own numbers whether it can serve a request. The driver is not called
-//! for what it cannot serve: it would refuse, and log an error of the program
-//! (`cuLogsRegisterCallback`, `CUDA_LOG_FILE`) that would not occur without the library. The caches
-//! release their free memory first.
+//! for what it cannot serve: it would refuse, and log an error of the program (`cuLogs*`,
+//! `CUDA_LOG_FILE`) that would not occur without the library. The caches release their free memory
+//! first.
 //!
 //! This is only a forecast. A request fails only if the driver itself has refused what the program
 //! asked for.

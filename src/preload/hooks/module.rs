@@ -43,7 +43,7 @@ pub(crate) fn looks_up(
     uses(function, module ^ hash(name as *const c_char), real)
 }
 
-/// `cuLogsRegisterCallback(...)`: the program reads what the driver refuses.
+/// `cuLogs*(...)`: the program reads what the driver refuses.
 pub(crate) fn reads_log(function: &'static Function, real: impl Real) -> CuResult {
     let code = common::pass(function, real);
     if code.is_ok() {

@@ -25,6 +25,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, errors_beside_a_first_context, machine = "SIM_DEVICES=2"),
     hazard!(Always, errors_of_a_first_kernel),
     hazard!(Always, errors_of_a_first_counted_kernel, machine = "SIM_DRIVER_VERSION=13020"),
+    hazard!(Always, errors_in_a_dump_of_the_log),
     hazard!(Always, errors_in_the_log),
 ];
 
@@ -369,6 +370,19 @@ fn errors_beside_a_first_context(d: &Driver) -> Verdict {
 fn errors_of_a_first_kernel(d: &Driver) -> Verdict {
     let (stream, block, _pinned) = (d.stream()?, d.alloc(SMALL)?, d.pinned(64)?);
     logs_nothing(d, || fill(d, stream, block, SMALL, 1, 0))
+}
+
+/// The program reads the log afterwards, from the place that it had noted before.
+fn errors_in_a_dump_of_the_log(d: &Driver) -> Verdict {
+    let (stream, block, _pinned) = (d.stream()?, d.alloc(SMALL)?, d.pinned(64)?);
+    let (mut begin, mut text, mut bytes) = (0, [0_u8; 4096], 4096);
+    if call!(d, cuLogsCurrent(&mut begin, 0)).is_err() {
+        return Ok("no log".into());
+    }
+    fill(d, stream, block, SMALL, 1, 0)?;
+    call!(d, cuLogsDumpToMemory(&mut begin, text.as_mut_ptr(), &mut bytes, 0))?;
+    let text = text.split(|byte| *byte == 0).next().map(String::from_utf8_lossy);
+    ok_if(text.as_deref() == Some(""), &format!("{text:?}"))
 }
 
 /// The same on a driver that reports how many arguments a kernel has.
