@@ -298,6 +298,9 @@ pub(crate) const POINTER_RANGE_START: u32 = 11;
 pub(crate) const POINTER_RANGE_SIZE: u32 = 12;
 pub(crate) const POINTER_IS_GPU_DIRECT_RDMA_CAPABLE: u32 = 15;
 pub(crate) const POINTER_MEMPOOL_HANDLE: u32 = 17;
+pub(crate) const POINTER_MAPPING_SIZE: u32 = 18;
+pub(crate) const POINTER_MAPPING_BASE: u32 = 19;
+pub(crate) const POINTER_MEMORY_BLOCK_ID: u32 = 20;
 pub(crate) const POINTER_IS_HW_DECOMPRESS_CAPABLE: u32 = 21;
 
 pub(crate) const LAUNCH_PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;

@@ -23,6 +23,8 @@ use crate::process::bypass;
 
 /// The largest page size of a host.
 const HOST_PAGE_BYTES_MAX: u64 = 64 << 10;
+/// The driver maps memory of at least this size separately.
+const MAPPING_BYTES: u64 = 2 << 20;
 /// A page-aligned address in no allocation. The library passes it to the driver to get the result
 /// for such an address.
 const UNKNOWN_ADDRESS: u64 = 4096;
@@ -357,6 +359,12 @@ fn answer(asked: &Queried, attribute: u32, data: *mut u64) -> Option<CuResult> {
         (POINTER_BUFFER_ID, Queried::Block(block)) => block.buffer_id(),
         (POINTER_BUFFER_ID, Queried::Import(import)) => import.buffer_id,
         (POINTER_BUFFER_ID, Queried::Pinned(id)) => *id,
+        // Only small allocations share a mapping (measured).
+        (POINTER_MAPPING_BASE, Queried::Block(block)) if is_alone(block) => block.address,
+        (POINTER_MAPPING_SIZE, Queried::Block(block)) if is_alone(block) => {
+            block.requested_bytes.next_multiple_of(MAPPING_BYTES)
+        }
+        (POINTER_MEMORY_BLOCK_ID, Queried::Block(block)) if is_alone(block) => block.buffer_id(),
         // Stream-ordered memory belongs to its pool (measured).
         (POINTER_CONTEXT, Queried::Block(block)) if block.kind == Kind::Stream => 0,
         // The driver reports no context for virtual memory.
@@ -373,6 +381,11 @@ fn answer(asked: &Queried, attribute: u32, data: *mut u64) -> Option<CuResult> {
     // SAFETY: the program's to be written, eight bytes for these attributes.
     unsafe { data.write(value) };
     Some(Ok(()))
+}
+
+/// Returns whether the block would have a mapping of its own on the plain driver.
+fn is_alone(block: &LiveBlock) -> bool {
+    block.kind != Kind::Stream && block.requested_bytes >= MAPPING_BYTES
 }
 
 /// Returns the device's default pool, to which stream-ordered memory belongs on the plain driver.

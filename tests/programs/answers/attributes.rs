@@ -95,6 +95,24 @@ fn name(kind: u32, value: u64, base: u64, bytes: usize) -> String {
     }
 }
 
+/// Each large allocation is a mapping of its own.
+pub fn mappings(d: &Driver) -> Outcome {
+    const BYTES: usize = 4 << 20;
+    let get = |attribute: u32, address: u64| {
+        let mut value = 0_u64;
+        (code!(d, cuPointerGetAttribute(&mut value, attribute, address)), value)
+    };
+    let blocks = [d.alloc(BYTES)?, d.alloc(BYTES)?];
+    for block in blocks {
+        let (base, bytes) = (get(MAPPING_BASE, block + 100), get(MAPPING_SIZE, block + 100));
+        println!("  at its begin {}, bytes {bytes:?}", base == (0, block));
+    }
+    let [first, second] = blocks.map(|block| get(MEMORY_BLOCK_ID, block));
+    let same = get(MEMORY_BLOCK_ID, blocks[0] + BYTES as u64 - 1);
+    println!("  alike {}, of one alike {}", first == second, first == same);
+    blocks.into_iter().try_for_each(|block| d.free(block))
+}
+
 /// The attribute belongs to one allocation: not to adjacent blocks, and not to the next block at
 /// its address.
 pub fn sync_memops(d: &Driver) -> Outcome {

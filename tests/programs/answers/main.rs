@@ -33,6 +33,7 @@ fn all(d: &Driver, seed: u64) -> Outcome {
     attributes::of_every_kind(d)?;
     attributes::sync_memops(d)?;
     attributes::buffer_ids(d)?;
+    attributes::mappings(d)?;
     attributes::handles(d)?;
     blocks::random(d, seed)?;
     calls::without_context(d)
