@@ -43,8 +43,7 @@ pub fn refuse_after_end(function: &str) {
         let mut world = world::lock();
         world.report.problem(format!("sim: {function} was called after the end"));
         write_report(&world);
-        // SAFETY: ends the process at once, as a crash would.
-        unsafe { libc::_exit(AFTER_END_EXIT_CODE) }
+        exit_at_once(AFTER_END_EXIT_CODE)
     }
 }
 
@@ -55,8 +54,15 @@ pub fn deadlock(world: &mut World, function: &str) -> ! {
     let line = format!("sim: deadlock: {function} waited {ms} ms or more and nothing moved");
     world.report.problem(line);
     write_report(world);
-    // SAFETY: ends the process at once, without running anything else.
-    unsafe { libc::_exit(DEADLOCK_EXIT_CODE) }
+    exit_at_once(DEADLOCK_EXIT_CODE)
+}
+
+/// Ends the process as a crash would, without running anything else: the library hooks `_exit`, and
+/// might wait for this lock there.
+fn exit_at_once(code: i32) -> ! {
+    // SAFETY: this call takes a number, and does not return.
+    unsafe { libc::syscall(libc::SYS_exit_group, code) };
+    unreachable!("the process has ended")
 }
 
 pub fn report_text(world: &World) -> String {
