@@ -70,6 +70,11 @@ impl Allocator {
         (released, self.unmap_oldest(left_bytes, |block| idle_part(block, mark)))
     }
 
+    /// Removes the backing of all blocks in arenas that were free at this epoch.
+    pub fn unmap_idle(&mut self, mark: IdleEpoch) -> Vec<Mapping> {
+        self.unmap_oldest(u64::MAX, |block| idle_part(block, mark))
+    }
+
     /// Returns how many bytes could leave the allocator, as far as is known without queries: memory
     /// that waits for events counts as free.
     pub fn free_bytes(&self) -> u64 {

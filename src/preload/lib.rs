@@ -16,7 +16,7 @@
 //! | `graphs::pool_life::ENDED` | yes | pools whose graph is gone |
 //! | `Context::lifetime_lock` | yes | the context against its end, for uses that no call of the program protects |
 //! | `Context::idle` | yes | a pass of the scavenger, which takes none of the first two |
-//! | `Context::barrier_lock` | yes, the only one that other threads wait for | barriers against each other and against the start of a capture |
+//! | `Context::barrier_lock` | yes, the only one that other threads wait for | barriers against each other, starts of captures, and requests for segments |
 //! | `StreamFrees::order` | the record of one event | the order of stream-ordered frees |
 //! | `Context::arenas` | yes | mappings |
 //! | `ordering::captures::SET` | the query whether a stream captures | the capturing streams |

@@ -71,6 +71,18 @@ macro_rules! memory {
             ReleaseSynchronizes = "release_synchronizes",
             /// The synchronizing thread does not wait for segments released meanwhile.
             CollectTakesTurns = "collect_takes_turns",
+            /// A release that waits for a barrier delays none that waits for nothing.
+            ReleasesWaitApart = "releases_wait_apart",
+            /// The streams for released memory exist before a real free holds their context.
+            ReleaseStreamsAreReady = "release_streams_are_ready",
+            /// A request that goes on beside a real free asks the driver for no segment meanwhile.
+            GrowthAvoidsRealFree = "growth_avoids_real_free",
+            /// A thread that waits for work does not keep others from mapping memory.
+            UnmapWaitsUnlocked = "unmap_waits_unlocked",
+            /// Only frees that wait on the plain driver release retired segments.
+            OnlyWaitingFreesRelease = "only_waiting_frees_release",
+            /// Memory that no work has touched is freed without a wait.
+            UntouchedGoesAtOnce = "untouched_goes_at_once",
             /// Segments are released after the events that their blocks wait for.
             ReleaseAfterEvents = "release_after_events",
             /// A request that would proceed in the driver waits for no free that has not returned.

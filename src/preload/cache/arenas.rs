@@ -16,10 +16,12 @@ use crate::driver::{api, table};
 use crate::driver_memory::limits;
 use crate::functions::id;
 use crate::lock::lock;
+use crate::ordering::pending;
 use crate::state::arenas::{Mapped, Physical};
 use crate::state::contexts::Context;
 use crate::state::events::EventRef;
 use crate::state::inflight_releases::InFlightRelease;
+use crate::state::under_way::Waiter;
 use crate::statistics::counters;
 use crate::statistics::counters::Count;
 use crate::statistics::waits;
@@ -75,7 +77,10 @@ pub(crate) fn unmap(context: &Context, mappings: &[Mapping], in_flight: InFlight
 /// memory must have left the allocator already. Returns an error if work failed meanwhile; then the
 /// memory stays mapped and is never used again.
 pub(crate) fn wait_for_frees(context: &Context) -> CuResult {
-    let barrier = context.last_barrier.newest();
+    wait_for(context.last_barrier.newest())
+}
+
+fn wait_for(barrier: Option<EventRef>) -> CuResult {
     match barrier.filter(|_| rule_holds(Rule::UnmapAfterBarrier)) {
         Some(event) => waits::timed(Wait::Release, || api::relaxed(|| event.synchronize())),
         None => Ok(()),
@@ -96,6 +101,7 @@ pub(crate) fn are_frees_over(context: &Context) -> bool {
 /// barriers of their frees must be complete.
 pub(crate) fn unmap_taken(
     context: &Context,
+    caller: StackId,
     taken: impl FnOnce(&mut Allocator) -> Vec<Mapping>,
 ) -> u64 {
     // Lock before the core chooses, so that no thread maps there until it is unmapped.
@@ -103,9 +109,7 @@ pub(crate) fn unmap_taken(
     let (mappings, _departure) = {
         let mut allocator = lock(&context.allocator);
         let mappings = taken(&mut allocator);
-        // No stack: this runs on the library's own thread, so no call of the program is
-        // responsible.
-        context.recorder.unmapped(&mut allocator, &mappings, StackId::NONE);
+        context.recorder.unmapped(&mut allocator, &mappings, caller);
         let bytes = bytes_of(&mappings);
         let in_flight = (bytes > 0).then(|| InFlightRelease::to(context.device, bytes));
         (mappings, in_flight)
@@ -130,30 +134,25 @@ pub(crate) fn any_mapped(context: &Context) -> bool {
     !lock(&context.arenas.0).handles.is_empty()
 }
 
-/// Unmaps all free blocks of the context, and returns their bytes.
-pub(crate) fn unmap_free(context: &'static Context, caller: StackId) -> (CuResult, u64) {
-    // Not under the lock, so that other threads may map meanwhile.
-    let code = wait_for_frees(context);
+/// Unmaps the blocks of the context that are free now, and returns their bytes, unless the caller
+/// may not wait for the work before their frees. Waits for no later free, and under no lock.
+pub(crate) fn unmap_free(
+    context: &'static Context,
+    caller: StackId,
+    waiter: Waiter,
+) -> (CuResult, u64) {
+    let mark = lock(&context.allocator).idle_mark();
+    let locked = (!rule_holds(Rule::UnmapWaitsUnlocked)).then(|| lock(&context.arenas.0));
+    let barrier = context.last_barrier.newest();
+    if !pending::may_wait_for(barrier.as_ref(), waiter) {
+        return (Ok(()), 0);
+    }
+    let code = wait_for(barrier);
+    drop(locked);
     if code.is_err() {
         return (code, 0);
     }
-    // Lock before the core chooses, for the reason in `unmap_taken`.
-    let mut state = lock(&context.arenas.0);
-    let (mappings, _departure) = {
-        let mut allocator = lock(&context.allocator);
-        let mappings = allocator.unmap_free();
-        context.recorder.unmapped(&mut allocator, &mappings, caller);
-        let bytes = bytes_of(&mappings);
-        let in_flight = (bytes > 0).then(|| InFlightRelease::to(context.device, bytes));
-        (mappings, in_flight)
-    };
-    // Wait again, for memory freed in between.
-    let code = if mappings.is_empty() { Ok(()) } else { wait_for_frees(context) };
-    if code.is_err() {
-        return (code, 0);
-    }
-    state.unmap(&mappings, false);
-    (Ok(()), bytes_of(&mappings))
+    (Ok(()), unmap_taken(context, caller, |allocator| allocator.unmap_idle(mark)))
 }
 
 /// Releases the mappings of a destroyed context: the driver does not do so itself (measured).

@@ -36,15 +36,13 @@ use crate::test_delay::test_delay;
 impl ReleaseStreams {
     /// Returns whether memory was freed on a stream that was not synchronized since.
     pub(crate) fn has_uncollected(&self) -> bool {
-        [&self.now, &self.behind_events]
-            .iter()
-            .any(|stream| stream.uncollected_bytes.load(Ordering::Relaxed) != 0)
+        self.all().iter().any(|stream| stream.uncollected_bytes.load(Ordering::Relaxed) != 0)
     }
 
     /// Synchronizes the streams that are complete, so that the device gets their memory. Waits for
     /// no work. The context must be current.
     pub(crate) fn collect(&self) {
-        [&self.now, &self.behind_events].into_iter().for_each(ReleaseStream::collect);
+        self.all().into_iter().for_each(ReleaseStream::collect);
     }
 
     /// Releases memory that no work has touched, without a wait. Returns `false` if this driver has
@@ -113,6 +111,8 @@ pub(crate) struct PendingRelease {
     events: Vec<EventRef>,
     /// Whether some event is no longer known, so that only a real wait is safe.
     unsure: bool,
+    /// The newest barrier when the segments left the allocator. It is ordered after their frees.
+    barrier: Option<EventRef>,
     in_flight: Option<InFlightRelease>,
 }
 
@@ -135,7 +135,8 @@ impl PendingRelease {
         let bytes = segments.iter().map(|segment| segment.bytes).sum();
         let in_flight = (bytes > 0).then(|| InFlightRelease::to(context.device, bytes));
         let (exported, segments) = segments.into_iter().partition(|segment| segment.exported);
-        PendingRelease { segments, exported, events, unsure, in_flight }
+        let barrier = context.last_barrier.newest();
+        PendingRelease { segments, exported, events, unsure, barrier, in_flight }
     }
 
     /// Releases the segments to the driver and waits until their memory is available, unless the
@@ -161,15 +162,23 @@ impl PendingRelease {
         code
     }
 
-    fn release_unexported(&self, context: &Context, waiter: Waiter) -> CuResult {
+    fn release_unexported(&self, context: &'static Context, waiter: Waiter) -> CuResult {
         if self.segments.is_empty() {
             return Ok(());
         }
+        let stream = self.stream(context, waiter);
         let in_order = !self.unsure && rule_holds(Rule::ReleaseInStreamOrder);
-        match context.release_streams.now.handle().filter(|_| in_order) {
-            Some(stream) => self.behind_barrier(context, stream, waiter),
+        match stream.handle().filter(|_| in_order) {
+            Some(handle) => self.behind_barrier(context, stream, handle, waiter),
             None => self.by_waiting(&self.segments),
         }
+    }
+
+    /// Returns the stream for segments that no stream still uses.
+    fn stream(&self, context: &'static Context, waiter: Waiter) -> &'static ReleaseStream {
+        let waits = waiter == Waiter::StandsStill && rule_holds(Rule::ReleasesWaitApart);
+        let ReleaseStreams { now, behind_barriers, .. } = &context.release_streams;
+        if waits { behind_barriers } else { now }
     }
 
     /// Frees by the real free, which waits for its own context only: so this first waits for
@@ -184,20 +193,30 @@ impl PendingRelease {
         free_by_waiting(segments)
     }
 
-    fn behind_barrier(&self, context: &Context, stream: StreamHandle, waiter: Waiter) -> CuResult {
-        if !pending::may_wait_for_frees(context, waiter) {
+    fn behind_barrier(
+        &self,
+        context: &Context,
+        stream: &ReleaseStream,
+        handle: StreamHandle,
+        waiter: Waiter,
+    ) -> CuResult {
+        if !pending::may_wait_for(self.barrier.as_ref(), waiter) {
             self.behind_events(context, &self.segments.iter().collect::<Vec<_>>());
             return Ok(());
         }
-        if !waits_for(stream, context.last_barrier.newest().iter()) {
-            return self.by_waiting(&self.segments);
-        }
         let (later, now): (Vec<_>, Vec<_>) =
             self.segments.iter().partition(|segment| !segment.events.is_empty());
+        let collecting = rule_holds(Rule::ReleasesWaitApart).then(|| lock(&stream.collecting));
+        if !waits_for(handle, self.barrier.iter()) {
+            drop(collecting);
+            return self.by_waiting(&self.segments);
+        }
+        let refused = stream.give_back(handle, &now);
+        drop(collecting);
         let mut code = Ok(());
-        let _ = free_by_waiting(context.release_streams.now.give_back(stream, &now));
+        let _ = free_by_waiting(refused);
         if !now.is_empty() {
-            code = context.release_streams.now.wait(stream);
+            code = stream.wait(handle);
         }
         // Segments that a stream still uses are released when the stream is done. Nothing waits for
         // that: the driver's own allocation does not either (hazard 31).
@@ -237,6 +256,27 @@ fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef
     events
         .filter(|event| !event.is_dead())
         .all(|event| api::stream_wait_event(stream, event.handle(), 0).is_ok())
+}
+
+/// Creates the streams for calls that go on beside another thread's real free: while such a free
+/// holds the context, the driver creates none.
+pub(crate) fn prepare(context: &Context) {
+    if rule_holds(Rule::ReleaseStreamsAreReady) {
+        let ReleaseStreams { now, behind_events, .. } = &context.release_streams;
+        let ready = || context.enter(|| Ok((now.handle(), behind_events.handle())));
+        let _ = api::relaxed(ready); // tried again at their first use
+    }
+}
+
+/// Frees memory of the current context that no work has touched. Waits only if the driver has no
+/// other free.
+pub(crate) fn untouched(pointer: DevicePointer, bytes: u64) -> CuResult {
+    let context = contexts::known(0).filter(|_| rule_holds(Rule::UntouchedGoesAtOnce));
+    match context.is_some_and(|context| context.release_streams.give_back_untouched(pointer, bytes))
+    {
+        true => Ok(()),
+        false => real_frees::announced(|| api::mem_free(pointer)),
+    }
 }
 
 /// Frees by the real free, which waits for the context like any other, and holds it meanwhile.
@@ -294,10 +334,8 @@ fn give_back(
             };
             let _ = api::relaxed(|| context.enter(collect));
         }
-        let may_unmap = waiter == Waiter::StandsStill
-            || arenas::any_mapped(context) && pending::may_wait_for_frees(context, waiter);
-        if may_unmap {
-            let (unmapped, unmapped_bytes) = arenas::unmap_free(context, caller);
+        if waiter == Waiter::StandsStill || arenas::any_mapped(context) {
+            let (unmapped, unmapped_bytes) = arenas::unmap_free(context, caller, waiter);
             code = code.max(unmapped);
             bytes += unmapped_bytes;
         }

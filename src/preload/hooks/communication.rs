@@ -70,7 +70,7 @@ pub(crate) fn multicast(
     code
 }
 
-/// `cuMemRelease(handle)`: a teardown.
+/// `cuMemRelease(handle)`: the memory stays as long as it is mapped.
 pub(crate) fn release(function: &'static Function, handle: usize, real: impl Real) -> CuResult {
     communication::released_by(handle as u64, || common::pass(function, real))
 }

@@ -6,6 +6,7 @@
 //! library: it may wait, and the driver keeps the memory for the processes that have it mapped.
 
 use cachealloc_core::Address;
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::blocks;
 use crate::cache::release::PendingRelease;
@@ -13,7 +14,7 @@ use crate::driver::sys::CuResult;
 use crate::ipc::ipc_handle::Inside;
 use crate::lock::lock;
 use crate::pagemap;
-use crate::pagemap::{Extent, LiveBlock, Place};
+use crate::pagemap::{Extent, Kind, LiveBlock, Place};
 use crate::record::capture;
 use crate::state::contexts;
 use crate::state::contexts::Context;
@@ -79,11 +80,15 @@ pub(crate) fn inside(block: &LiveBlock) -> Option<Inside> {
     (!whole).then_some(Inside { offset, requested_bytes })
 }
 
-/// Releases segments that contain only retired and free blocks, after a successful `cuMemFree`. The
-/// free has already waited for everything that this requires.
+/// Releases segments that contain only retired and free blocks, after a successful `cuMemFree`. On
+/// the plain driver that free waits, unless the memory is stream-ordered.
 #[inline]
-pub(crate) fn after_free(context: &'static Context, code: CuResult) -> CuResult {
-    if !ipc::any_exported() || code.is_err() { code } else { give_back_retired(context) }
+pub(crate) fn after_free(context: &'static Context, kind: Kind, code: CuResult) -> CuResult {
+    if !ipc::any_exported() || code.is_err() {
+        return code;
+    }
+    let waits = kind == Kind::Context || !rule_holds(Rule::OnlyWaitingFreesRelease);
+    if waits { give_back_retired(context) } else { code }
 }
 
 #[cold]

@@ -113,6 +113,10 @@ pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<Recor
     if context_waits_are_partial() {
         return Err(Refused::ContextBusy);
     }
+    // Some callers hold locks, and none of them waits for that free on the plain driver.
+    if real_frees::any(context) && rule_holds(Rule::BarrierAvoidsRealFree) {
+        return Err(Refused::ContextBusy);
+    }
     let event = fresh_event(thread, context)?;
     let _guard = lock_barriers(context)?;
     record_inside(context, event)

@@ -43,14 +43,21 @@ fn free_sentinel(context: &'static Context, reason: Wait) -> CuResult {
     }
 }
 
+/// Returns a sentinel. Allocates without the lock, and not while another thread's real free holds
+/// the context if one is left: the driver makes that wait for the free.
 fn next_sentinel(context: &Context) -> Option<DevicePointer> {
-    let mut kept = lock(&context.sentinels.0);
-    while kept.len() < SENTINELS_KEPT
-        && let Ok(fresh) = api::mem_alloc(SENTINEL_BYTES)
-    {
-        kept.push(fresh);
+    loop {
+        let mut kept = lock(&context.sentinels.0);
+        let suffice = kept.len() >= SENTINELS_KEPT;
+        if suffice || (!kept.is_empty() && real_frees::any(context)) {
+            return kept.pop();
+        }
+        drop(kept);
+        match api::mem_alloc(SENTINEL_BYTES) {
+            Ok(fresh) => keep(context, fresh),
+            Err(_) => return lock(&context.sentinels.0).pop(),
+        }
     }
-    kept.pop()
 }
 
 /// Keeps a small, unused allocation of the driver as a sentinel.

@@ -182,19 +182,18 @@ pub(crate) fn waits_for_a_while(waiter: Waiter) -> bool {
     waiter == Waiter::GoesOn && rule_holds(Rule::OthersPlainFreesForAWhile)
 }
 
-/// Returns whether the work before the frees of this context has completed, for a caller that waits
-/// for it next. A call that does not block on the plain driver waits for frees of other threads
+/// Returns whether the work before this barrier has completed, for a caller that waits for it next.
+/// A call that does not block on the plain driver waits for frees of other threads
 /// only for a limited time: there, such a free may not have returned. The time is longer than a
 /// moment, because the memory that the call needs may have been freed long before, which is not
 /// known for each block.
-pub(crate) fn may_wait_for_frees(context: &Context, waiter: Waiter) -> bool {
+pub(crate) fn may_wait_for(barrier: Option<&EventRef>, waiter: Waiter) -> bool {
     if !waits_for_a_while(waiter) {
         return true;
     }
     thread::with(|thread| wait_own_for(thread, Wait::Release));
     wait_for_left(Wait::Release);
-    let event = context.covers.pending().and_then(|number| context.last_barrier.event(number));
-    event.is_none_or(|event| {
+    barrier.is_none_or(|event| {
         let is_over = || api::relaxed(|| event.query()) != Err(CuError::NOT_READY);
         waits::timed(Wait::Release, || ON_ITS_WAY.until(is_over))
     })

@@ -6,7 +6,7 @@
 //! nothing blocks that, and its thread may be the one that ends the kernel (hazard 32). So a real
 //! free announces itself, and waits for a running barrier. From then on until it returns, no
 //! barrier of the context is begun: a free that would make one uses a real free too, and queues as
-//! on the plain driver.
+//! on the plain driver. Nor does a request ask the driver for a segment (`cache/miss/growth.rs`).
 
 use std::sync::atomic::Ordering;
 

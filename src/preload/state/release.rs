@@ -18,8 +18,18 @@ use crate::state::thread_cache::ListsSeen;
 /// Streams on which memory is released.
 #[derive(Default)]
 pub(crate) struct ReleaseStreams {
+    /// Waits for nothing that is not complete: any call may synchronize it.
     pub now: ReleaseStream,
+    /// Waits for barriers. Only calls synchronize it that stand still on the plain driver.
+    pub behind_barriers: ReleaseStream,
+    /// Waits for events of streams. No call synchronizes it before they are complete.
     pub behind_events: ReleaseStream,
+}
+
+impl ReleaseStreams {
+    pub(crate) fn all(&self) -> [&ReleaseStream; 3] {
+        [&self.now, &self.behind_barriers, &self.behind_events]
+    }
 }
 
 #[derive(Default)]
@@ -39,8 +49,7 @@ pub(crate) struct ReleaseStream {
 /// mostly because work before their free still runs.
 pub(crate) fn on_its_way_bytes(device: i32) -> u64 {
     let of_context = |context: &Context| {
-        let ReleaseStreams { now, behind_events } = &context.release_streams;
-        let streams = [now, behind_events].into_iter();
+        let streams = context.release_streams.all().into_iter();
         streams.map(|stream| stream.uncollected_bytes.load(Ordering::Relaxed)).sum::<u64>()
     };
     let contexts = contexts::all().filter(|context| context.device == device);

@@ -238,7 +238,8 @@ impl Pass {
         taken: impl FnOnce(&mut Allocator) -> (Vec<Segment>, Vec<Mapping>),
     ) -> u64 {
         let (mut segments, mut in_flight) = (Vec::new(), None);
-        let unmapped_bytes = arenas::unmap_taken(context, |allocator| {
+        // No stack: no call of the program is responsible for what the library's own thread does.
+        let unmapped_bytes = arenas::unmap_taken(context, StackId::NONE, |allocator| {
             let (whole, mappings) = taken(allocator);
             let bytes = whole.iter().map(|segment| segment.bytes).sum();
             in_flight = (bytes > 0).then(|| InFlightRelease::to(context.device, bytes));

@@ -97,6 +97,16 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::BlockedRequestHasNoBound, "request_beside_a_long_free", "ordered"),
     (Rule::BlockedRequestHasNoBound, "array_beside_memory_on_its_way", "ordered"),
     (Rule::BlockedRequestHasNoBound, "another_stream_takes_six_pieces", "ordered"),
+    (Rule::GrowthAvoidsRealFree, "pool_memory_beside_a_free_and_a_capture", "ordered"),
+    (Rule::ReleaseStreamsAreReady, "physical_memory_beside_a_free_and_a_capture", "ordered"),
+    (Rule::ReleasesWaitApart, "physical_memory_beside_a_long_release", "ordered"),
+    (Rule::UnmapWaitsUnlocked, "stream_memory_beside_a_long_mapping", EXPANDABLE),
+    (Rule::OnlyWaitingFreesRelease, "free_of_stream_ordered_memory_behind_an_export", "ordered"),
+    (
+        Rule::UntouchedGoesAtOnce,
+        "spin_and_pitched_memory_beyond_a_limit",
+        "ordered,gpu_memory_limit_mb:100",
+    ),
     (Rule::WaitingMissBlocksNobody, "stream_memory_beside_a_request_that_stands_still", "ordered"),
     (Rule::DetachedIsOver, "capture_of_a_green_context", "ordered"),
     (Rule::CallbackIsAsked, "calls_in_callback", "ordered"),
@@ -263,6 +273,7 @@ const NO_HAZARDS: &[Rule] = &[
 const HIDDEN_BY: &[(Rule, Rule)] = &[
     (Rule::BarrierAvoidsRealFree, Rule::DriversWaitIsWaitedAhead),
     (Rule::TeardownIsAnnounced, Rule::DriversWaitIsWaitedAhead),
+    (Rule::DriversWaitIsWaitedAhead, Rule::GrowthAvoidsRealFree),
 ];
 
 const TRIES_MAX: usize = 40;

@@ -51,6 +51,15 @@ fn zones_are_read_beside_requests() {
     assert_eq!(hazard.problem(Some("ordered,red_zone:64")), None);
 }
 
+/// A request that only a limit refuses waits for no kernel.
+#[test]
+fn limit_refuses_without_a_wait() {
+    const NAME: &str = "spin_and_pitched_memory_beyond_a_limit";
+    let hazards = hazards();
+    let hazard = hazards.iter().find(|hazard| hazard.name == NAME).expect(NAME);
+    assert_eq!(hazard.problem(Some("ordered,gpu_memory_limit_mb:100")), None);
+}
+
 /// Only code that depends on a free in one context from another one needs the waits.
 #[test]
 #[ignore = "long tier"]
@@ -80,7 +89,7 @@ const GAPS_OF_PLAIN: [(&str, &str); 1] =
     [("one_block_left_in_each_segment", "a segment in use cannot be released in part")];
 
 /// Actions that the program promises to avoid.
-const GAPS_OF_PROMISED: [(&str, &str); 12] = {
+const GAPS_OF_PROMISED: [(&str, &str); 13] = {
     const WHY: &str = "it relies in one context on a free in another";
     [
         GAPS_OF_PLAIN[0],
@@ -95,11 +104,25 @@ const GAPS_OF_PROMISED: [(&str, &str); 12] = {
         ("another_thread_frees", WHY),
         ("first_work_beside_a_second_context", WHY),
         ("second_init", WHY),
+        (
+            "physical_memory_beside_a_long_release",
+            "in this mode a free orders all streams of its context, the library's as well",
+        ),
+    ]
+};
+
+/// Hazards that a fill by the library adds to.
+const GAPS_OF_FILLED: [(&str, &str); 3] = {
+    const WHY: &str = "the fill is work, which the driver blocks while a free waits";
+    [
+        GAPS_OF_PLAIN[0],
+        ("pool_memory_beside_a_free_and_a_capture", WHY),
+        ("pool_memory_beside_a_free_of_an_old_driver", WHY),
     ]
 };
 
 /// Hazards that expandable segments do not cover.
-const GAPS_OF_EXPANDABLE: [(&str, &str); 13] = {
+const GAPS_OF_EXPANDABLE: [(&str, &str); 14] = {
     const WHY: &str = "memory in an arena cannot be exported";
     const SERVED: &str = "an arena coalesces the memory, available in stream order after the frees";
     [
@@ -117,6 +140,7 @@ const GAPS_OF_EXPANDABLE: [(&str, &str); 13] = {
         ("handles_that_are_damaged", WHY),
         ("memory_that_cannot_be_exported", WHY),
         ("memory_comes_back_after_an_export", WHY),
+        ("free_of_stream_ordered_memory_behind_an_export", WHY),
         ("stream_memory_beside_frees_without_end", SERVED),
         ("stream_memory_beside_work_without_end", SERVED),
     ]
@@ -155,6 +179,7 @@ fn failure(hazard: &Hazard, mode: Option<&str>) -> Option<String> {
     let of_kind = match mode {
         Some(EXPANDABLE) => &GAPS_OF_EXPANDABLE[..],
         Some(PROMISED) => &GAPS_OF_PROMISED[..],
+        Some(FILLED) => &GAPS_OF_FILLED[..],
         Some(LOOKED_AT) => &[],
         _ => &GAPS_OF_PLAIN[..],
     };

@@ -42,7 +42,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 33] = [
+    let groups: [&[Hazard]; 34] = [
         visible::results::ALL,
         visible::copies::ALL,
         visible::indirect::ALL,
@@ -58,6 +58,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         order::threads::ALL,
         waits::deadlock::ALL,
         waits::beside_a_free::ALL,
+        waits::served_at_once::ALL,
         waits::unbounded::ALL,
         memory::stream_ordered::ALL,
         capture::ALL,

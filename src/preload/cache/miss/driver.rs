@@ -4,10 +4,9 @@ use cachealloc_core::{Request, Requester};
 
 use crate::cache::arenas;
 use crate::cache::blocks::Call;
-use crate::cache::miss::growth::Growth;
+use crate::cache::miss::growth::{Growth, driver_alloc};
 use crate::cache::release;
 use crate::cache::retry::wait_for_frees;
-use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::driver_memory::limits;
 use crate::driver_memory::table;
@@ -45,7 +44,7 @@ pub(super) fn ask_driver(growth: &mut Growth, request: &Request, call: Call) -> 
     counters::count(Count::PassedToDriver);
     let bytes = request.bytes();
     growth.before(bytes, call)?;
-    let allocated = api::relaxed(|| context.enter(|| api::mem_alloc(bytes as usize)));
+    let allocated = driver_alloc(growth, bytes, Waiter::StandsStill);
     growth.after(bytes, allocated.unwrap_or(0))?;
     let pointer = allocated?;
     let served = Served {

@@ -6,16 +6,17 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Address, Allocation, Allocator, Mapping, Request};
 
 use crate::cache::blocks::{Call, empty_lists, record_taken};
-use crate::cache::{arenas, retry, stream_frees};
+use crate::cache::{arenas, release, retry, stream_frees};
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
 use crate::driver_memory::{forecast, limits, table};
 use crate::graphs::pool_life;
 use crate::lock::lock;
-use crate::ordering::observers;
+use crate::ordering::{observers, real_frees};
 use crate::process::bypass;
 use crate::state::contexts::Context;
 use crate::state::thread::Thread;
+use crate::state::under_way::Waiter;
 use crate::statistics::counters;
 use crate::statistics::counters::Count;
 use crate::statistics::steady;
@@ -162,7 +163,7 @@ fn reserve(growth: &mut Growth, request: &mut Request, bytes: u64, call: Call) -
         return Ok(false);
     }
     growth.before(bytes, call)?;
-    match segment(context, bytes) {
+    match segment(growth, bytes, retry::waiter(request)) {
         Ok(base) => {
             claim.keep();
             table::taken_by_cache(base, bytes);
@@ -194,11 +195,30 @@ pub(super) fn recorded_at_arrival(request: &Request) -> Option<Allocation> {
     request.arrived().filter(|_| rule_holds(Rule::ArrivedIsRecorded))
 }
 
-fn segment(context: &'static Context, bytes: u64) -> CuResult<u64> {
+/// Allocates memory of the driver. While another thread's real free holds the context, the driver
+/// makes this wait for that free. So no real free begins meanwhile; beside one, a request that
+/// goes on there gets an error, and others wait without the growth lock.
+pub(super) fn driver_alloc(growth: &mut Growth, bytes: u64, waiter: Waiter) -> CuResult<u64> {
+    let context = growth.context;
+    let alloc = || api::relaxed(|| context.enter(|| api::mem_alloc(bytes as usize)));
+    if !rule_holds(Rule::GrowthAvoidsRealFree) {
+        return alloc();
+    }
+    let barriers = lock(&context.barrier_lock);
+    if !real_frees::any(context) {
+        return alloc();
+    }
+    drop(barriers);
+    match waiter {
+        Waiter::GoesOn => Err(CuError::NOT_READY),
+        Waiter::StandsStill => growth.let_go(alloc)?,
+    }
+}
+
+fn segment(growth: &mut Growth, bytes: u64, waiter: Waiter) -> CuResult<u64> {
+    let context = growth.context;
     observers::inspect_libraries();
-    let base = api::relaxed(|| {
-        context.enter(|| counters::timed_reserve(|| api::mem_alloc(bytes as usize)))
-    })?;
+    let base = counters::timed_reserve(|| driver_alloc(growth, bytes, waiter))?;
     let refused = if pagemap::forget_lost(context, base, bytes) {
         bypass::begin(format_args!("a segment at {base:#x} was freed without passing the library"));
         Err(CuError::INVALID_VALUE) // ends this miss: from now on the hook calls the driver directly
@@ -208,9 +228,10 @@ fn segment(context: &'static Context, bytes: u64) -> CuResult<u64> {
         Ok(())
     };
     if let Err(refused) = refused {
-        let _ = api::relaxed(|| context.enter(|| api::mem_free(base)));
+        let _ = api::relaxed(|| context.enter(|| release::untouched(base, bytes)));
         return Err(refused);
     }
+    release::prepare(context);
     counters::count(Count::SegmentsReserved);
     Ok(base)
 }

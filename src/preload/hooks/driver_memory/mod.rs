@@ -3,6 +3,7 @@
 
 pub(crate) mod array_bytes;
 
+use crate::cache::release;
 use crate::driver::sys::{AllocationProperties, CuError, CuResult};
 use crate::driver::{api, changes};
 use crate::driver_memory::ending;
@@ -188,7 +189,7 @@ fn pitched(words: &[usize], made: u64, mut asked: ChargedRequest) -> CuResult {
         return Ok(());
     }
     drop(asked);
-    let _ = api::relaxed(|| api::mem_free(made));
+    let _ = api::relaxed(|| release::untouched(made, bytes));
     // SAFETY: the program's place, which the driver has just written. On a refusal the pitch stays
     // in its own place.
     unsafe { *(words[0] as *mut u64) = 0 };

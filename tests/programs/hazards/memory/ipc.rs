@@ -18,6 +18,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, handle_of_a_freed_block),
     hazard!(Always, handles_that_are_damaged),
     hazard!(Always, memory_that_cannot_be_exported),
+    hazard!(Always, free_of_stream_ordered_memory_behind_an_export),
     hazard!(Always, memory_comes_back_after_an_export, machine = "SIM_MEMORY_MB=64"),
 ];
 
@@ -257,4 +258,21 @@ fn memory_comes_back_after_an_export(d: &Driver) -> Verdict {
         small.into_iter().try_for_each(|block| d.free(block))?;
     }
     Ok("ok".into())
+}
+
+/// Exported memory is freed in stream order, and stream-ordered memory by `cuMemFree`, which on the
+/// plain driver waits for no kernel.
+fn free_of_stream_ordered_memory_behind_an_export(d: &Driver) -> Verdict {
+    let (spins, stream, flag) = (d.stream()?, d.stream()?, d.pinned(64)?);
+    let exported = d.alloc(20 * MIB)?;
+    handle(d, exported)?;
+    let pooled = d.alloc_async(4 * MIB, stream)?;
+    d.free_async(exported, stream)?;
+    d.synchronize_stream(stream)?;
+    d.set_flag(flag, 0);
+    d.launch("spin", spins, &[flag, 1])?;
+    let freed = code(d.free(pooled));
+    d.set_flag(flag, 1);
+    d.synchronize()?;
+    Ok(format!("code {freed}"))
 }

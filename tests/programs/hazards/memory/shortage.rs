@@ -50,7 +50,7 @@ impl<'a> Busy<'a> {
     }
 }
 
-fn beside_a_capture<T: Send>(
+pub fn beside_a_capture<T: Send>(
     d: &Driver,
     mode: u32,
     body: impl FnOnce() -> Outcome<T> + Send,

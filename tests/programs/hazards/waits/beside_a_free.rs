@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream};
 
+use crate::memory::scarce::physical_memory;
 use crate::order::teardown::texture;
 use crate::tools::*;
 use crate::visible::results::page_of_host;
@@ -55,7 +56,7 @@ pub const ALL: &[Hazard] = &[
 const MIB: usize = 1 << 20;
 
 /// Runs `body` while another thread's free waits for a kernel that ends only with `body`.
-fn beside_a_free_that_waits(
+pub fn beside_a_free_that_waits(
     d: &Driver,
     (stream, flag): (Stream, u64),
     body: impl FnOnce() -> Outcome,
@@ -99,14 +100,9 @@ fn room_beside_a_free_that_waits(d: &Driver, body: impl FnOnce() -> Outcome) -> 
     beside_a_free_that_waits(d, spins, body)
 }
 
-fn physical_memory(d: &Driver) -> Outcome {
-    let (mut memory, properties) = (0, [1_u32, 0, 1, 0, 0, 0, 0, 0]);
-    call!(d, cuMemCreate(&mut memory, 40 * MIB, properties.as_ptr().cast(), 0))
-}
-
 /// The driver serves this request although the free holds the context.
 fn physical_memory_beside_a_free_that_waits(d: &Driver) -> Verdict {
-    room_beside_a_free_that_waits(d, || physical_memory(d))
+    room_beside_a_free_that_waits(d, || physical_memory(d, 40 * MIB))
 }
 
 /// The request comes from a pool, and two streams have work.
@@ -168,7 +164,7 @@ fn stream_memory_beside_a_free_that_waits(d: &Driver) -> Verdict {
     d.launch("spin", stream, &[flag, 1])?;
     fill(d, stream, block, 40 * MIB, 1, 0)?;
     d.free_async(block, stream)?;
-    beside_a_free_that_waits(d, (before, flag), || physical_memory(d))
+    beside_a_free_that_waits(d, (before, flag), || physical_memory(d, 40 * MIB))
 }
 
 /// No work uses the destroyed objects, and none of these calls waits for the free, which has not
@@ -200,7 +196,8 @@ fn memory_beside(d: &Driver, end: impl FnOnce() -> Outcome + Send) -> Verdict {
     std::thread::scope(|scope| {
         let ending = spawn(scope, d, end);
         sleep_ms(20);
-        let codes = [physical_memory(d), d.alloc_async(8 * MIB, other).map(drop)].map(code);
+        let codes =
+            [physical_memory(d, 40 * MIB), d.alloc_async(8 * MIB, other).map(drop)].map(code);
         d.set_flag(flag, 1);
         ending.join().expect("no program panics")?;
         Ok(format!("codes {codes:?}"))
@@ -375,7 +372,7 @@ fn memory_freed_before_anothers_free(d: &Driver) -> Verdict {
             Ok(())
         });
         sleep_ms(50);
-        let asked = physical_memory(d);
+        let asked = physical_memory(d, 40 * MIB);
         freeing.join().expect("no program panics")?;
         Ok(format!("code {}", code(asked)))
     })

@@ -26,6 +26,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, spin_before_a_context_that_waits),
     hazard!(Always, spin_and_unused_memory_that_is_short, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, spin_and_no_host_memory),
+    hazard!(Always, spin_and_pitched_memory_beyond_a_limit),
     hazard!(Always, collective_over_two_devices, machine = "SIM_DEVICES=2"),
 ];
 
@@ -359,4 +360,18 @@ fn spin_and_no_host_memory(d: &Driver) -> Verdict {
     d.set_flag(flag, 1);
     d.synchronize()?;
     Ok(format!("code {refused}"))
+}
+
+/// [10] The program's memory may be limited to less than this request, whose size only the driver
+/// knows: each row takes the driver's pitch. Served or refused, the request waits for no kernel.
+fn spin_and_pitched_memory_beyond_a_limit(d: &Driver) -> Verdict {
+    const ROWS: usize = 400_000;
+    let (stream, flag) = (d.stream()?, d.pinned(64)?);
+    let (mut block, mut pitch) = (0, 0);
+    d.set_flag(flag, 0);
+    d.launch("spin", stream, &[flag, 1])?;
+    let asked = code(call!(d, cuMemAllocPitch(&mut block, &mut pitch, 4, ROWS, 4)));
+    d.set_flag(flag, 1);
+    d.synchronize()?;
+    ok_if([0, 2].contains(&asked), &format!("code {asked}"))
 }

@@ -2,4 +2,5 @@
 
 pub mod beside_a_free;
 pub mod deadlock;
+pub mod served_at_once;
 pub mod unbounded;
