@@ -83,6 +83,8 @@ macro_rules! memory {
             OnlyWaitingFreesRelease = "only_waiting_frees_release",
             /// Memory that no work has touched is freed without a wait.
             UntouchedGoesAtOnce = "untouched_goes_at_once",
+            /// A request finds the memory that a pass of the scavenger could not release.
+            LeftIsReleased = "left_is_released",
             /// Segments are released after the events that their blocks wait for.
             ReleaseAfterEvents = "release_after_events",
             /// A request that would proceed in the driver waits for no free that has not returned.

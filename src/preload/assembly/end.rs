@@ -67,5 +67,6 @@ fn forget_left(context: &Context) {
         && let Ok(mut pass) = context.idle.pass.try_lock()
     {
         limits::give_back(context.device, pass.left.drain(..).map(|segment| segment.bytes).sum());
+        context.idle.note_left(&pass);
     }
 }

@@ -327,6 +327,7 @@ fn give_back(
         let releasing = PendingRelease::new(context, &mut allocator, free, caller);
         drop(allocator);
         code = code.max(releasing.release(context, waiter));
+        free_left(context);
         if context.release_streams.has_uncollected() {
             let collect = || {
                 context.release_streams.collect();
@@ -341,6 +342,27 @@ fn give_back(
         }
     }
     (code, bytes)
+}
+
+/// Releases what a pass of the scavenger could not. All work with that memory has completed. While
+/// a pass runs, it does so itself.
+fn free_left(context: &Context) {
+    if context.idle.left_bytes.load(Ordering::Relaxed) == 0 || !rule_holds(Rule::LeftIsReleased) {
+        return;
+    }
+    let Ok(mut pass) = context.idle.pass.try_lock() else { return };
+    let goes = |segment: &Segment| {
+        let streams = &context.release_streams;
+        let free = || Ok(streams.give_back_untouched(segment.base.0, segment.bytes));
+        let goes = api::relaxed(|| context.enter(free)) == Ok(true);
+        if goes {
+            counters::count(Count::SegmentsReleased);
+            limits::give_back(context.device, segment.bytes);
+        }
+        goes
+    };
+    pass.left.retain(|segment| !goes(segment));
+    context.idle.note_left(&pass);
 }
 
 /// Releases one empty segment by the real, waiting free, and the rest after it. Returns `false` if

@@ -65,6 +65,8 @@ pub(crate) struct Idle {
     pub held_off: AtomicU32,
     /// Whether another process requested the free memory.
     pub trim_wanted: AtomicBool,
+    /// Bytes of `Pass::left`.
+    pub left_bytes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -113,6 +115,12 @@ impl Idle {
     /// completed (`trim`).
     pub(crate) fn want_trim(&self) {
         self.trim_wanted.store(true, Ordering::SeqCst);
+    }
+
+    /// Updates `left_bytes`. Call after each change of `Pass::left`.
+    pub(crate) fn note_left(&self, pass: &Pass) {
+        let left_bytes = pass.left.iter().map(|segment| segment.bytes).sum();
+        self.left_bytes.store(left_bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn is_held_off(&self) -> bool {

@@ -303,6 +303,7 @@ impl Pass {
                 stretch = Instant::now();
             }
         }
+        context.idle.note_left(self);
         bytes
     }
 }

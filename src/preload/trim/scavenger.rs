@@ -188,8 +188,14 @@ fn worth_bytes() -> Option<u64> {
 }
 
 fn is_worth_it() -> bool {
-    let reserved =
-        contexts::all().map(|context| lock(&context.allocator).reserved_bytes()).sum::<u64>();
+    let of = |context: &Context| {
+        let left_bytes = match rule_holds(Rule::LeftIsReleased) {
+            true => context.idle.left_bytes.load(Ordering::Relaxed),
+            false => 0,
+        };
+        left_bytes + lock(&context.allocator).reserved_bytes()
+    };
+    let reserved = contexts::all().map(of).sum::<u64>();
     worth_bytes().is_some_and(|bytes| reserved >= bytes) || (pace().is_some() && reserved > 0)
 }
 

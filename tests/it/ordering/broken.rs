@@ -107,6 +107,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
         "spin_and_pitched_memory_beyond_a_limit",
         "ordered,gpu_memory_limit_mb:100",
     ),
+    (Rule::LeftIsReleased, "idle_memory_whose_release_is_refused", "ordered"),
     (Rule::WaitingMissBlocksNobody, "stream_memory_beside_a_request_that_stands_still", "ordered"),
     (Rule::DetachedIsOver, "capture_of_a_green_context", "ordered"),
     (Rule::CallbackIsAsked, "calls_in_callback", "ordered"),

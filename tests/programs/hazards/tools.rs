@@ -14,7 +14,7 @@ pub struct Hazard {
     /// Whether the program also works without the library. If false, only the library promises that
     /// it does.
     pub natively: bool,
-    /// Variables for the simulation, separated by spaces.
+    /// Variables for the simulation, and for test builds of the library, separated by spaces.
     pub machine: &'static str,
     pub run: fn(&Driver) -> Verdict,
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED};
 
+use crate::contexts::ends::behind_an_unknown_table;
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[
@@ -23,12 +24,24 @@ pub const ALL: &[Hazard] = &[
         two_threads_share_a_barrier,
         machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuCtxWaitEvent@*=30,cuEventSynchronize@3=150"
     ),
+    hazard!(
+        Always,
+        idle_memory_whose_release_is_refused,
+        machine = "SIM_MEMORY_MB=120 CACHEALLOC_PASS_MS=5 SIM_FAIL=cuMemFreeAsync@1=2"
+    ),
+    hazard!(
+        Always,
+        idle_memory_whose_release_is_interrupted,
+        machine = "SIM_MEMORY_MB=120 CACHEALLOC_PASS_MS=5 SIM_PAUSE_MS=cuMemFreeAsync@1=200"
+    ),
 ];
 
 const MIB: usize = 1 << 20;
 /// Takes a separate segment, and most of a small device. Filling a block takes time in proportion
 /// to its size.
 const LARGE: usize = 10 * MIB;
+/// Enough passes of the library for idle memory to be released.
+const IDLE_MS: u64 = 500;
 
 /// The free waits for a kernel, and on the plain driver holds the context meanwhile: a request
 /// blocks until the free returns, and finds the freed memory.
@@ -87,6 +100,33 @@ fn two_threads_share_a_barrier(d: &Driver) -> Verdict {
         let freed: Vec<i32> = freed.collect();
         Ok(format!("freed {freed:?}, asked {asked}"))
     })
+}
+
+/// The library releases idle memory by itself. If the driver refuses to take it, a later request
+/// finds it all the same.
+fn idle_memory_whose_release_is_refused(d: &Driver) -> Verdict {
+    request_after_idle(d, || sleep_ms(IDLE_MS))
+}
+
+/// While the library releases idle memory, another thread takes references to the context and
+/// releases them. The library cannot know whether one of them is the last.
+fn idle_memory_whose_release_is_interrupted(d: &Driver) -> Verdict {
+    behind_an_unknown_table(d);
+    request_after_idle(d, || {
+        let _ = beside_references(d, || {
+            sleep_ms(IDLE_MS);
+            Ok(())
+        });
+        sleep_ms(IDLE_MS);
+    })
+}
+
+/// Requests most of the device after most of it was freed.
+fn request_after_idle(d: &Driver, idle: impl FnOnce()) -> Verdict {
+    let blocks = [d.alloc(40 * MIB)?, d.alloc(40 * MIB)?];
+    blocks.into_iter().try_for_each(|block| d.free(block))?;
+    idle();
+    Ok(format!("code {}", code(d.alloc(100 * MIB))))
 }
 
 /// Runs `body` while another thread takes references to the primary context and releases them, as
