@@ -210,9 +210,8 @@ impl<'a> Free<'a> {
 
     #[inline(never)]
     fn plainly(self) -> CuResult {
-        let (of_default_pool, context, kind) =
-            (self.is_of_default_pool(), self.context, self.block.kind);
-        let code = exported_blocks::after_free(context, kind, self.route());
+        let of_default_pool = self.is_of_default_pool();
+        let code = exported_blocks::after_free(self.context, of_default_pool, self.route());
         if code.is_ok() && of_default_pool {
             self.context.pool_attributes.freed_plainly(self.block.requested_bytes);
         }

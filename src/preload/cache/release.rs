@@ -12,10 +12,9 @@ use cachealloc_core::{Allocator, Segment};
 use cachealloc_history::StackId;
 
 use crate::cache::{arenas, blocks, stream_frees};
-use crate::driver::sys::{CuResult, DevicePointer, STREAM_NON_BLOCKING, StreamHandle};
-use crate::driver::{api, changes, table};
+use crate::driver::sys::{CuResult, DevicePointer, StreamHandle};
+use crate::driver::{api, changes};
 use crate::driver_memory::limits;
-use crate::functions::id;
 use crate::graphs::pool_life;
 use crate::lock::lock;
 use crate::ordering::{captures, pending, real_frees};
@@ -58,16 +57,6 @@ impl ReleaseStreams {
 }
 
 impl ReleaseStream {
-    /// Returns the stream. Creates it at first use, and only if the driver can free in stream order
-    /// (11.2 and later).
-    fn handle(&self) -> Option<StreamHandle> {
-        let mut handle = lock(&self.handle);
-        if *handle == 0 && table::has(id::cuMemFreeAsync) {
-            *handle = api::stream_create(STREAM_NON_BLOCKING).unwrap_or(0);
-        }
-        (*handle != 0).then_some(*handle)
-    }
-
     fn collect(&self) {
         if self.uncollected_bytes.load(Ordering::Relaxed) == 0 {
             return;
@@ -256,16 +245,6 @@ fn waits_for<'a>(stream: StreamHandle, events: impl Iterator<Item = &'a EventRef
     events
         .filter(|event| !event.is_dead())
         .all(|event| api::stream_wait_event(stream, event.handle(), 0).is_ok())
-}
-
-/// Creates the streams for calls that go on beside another thread's real free: while such a free
-/// holds the context, the driver creates none.
-pub(crate) fn prepare(context: &Context) {
-    if rule_holds(Rule::ReleaseStreamsAreReady) {
-        let ReleaseStreams { now, behind_events, .. } = &context.release_streams;
-        let ready = || context.enter(|| Ok((now.handle(), behind_events.handle())));
-        let _ = api::relaxed(ready); // tried again at their first use
-    }
 }
 
 /// Frees memory of the current context that no work has touched. Waits only if the driver has no

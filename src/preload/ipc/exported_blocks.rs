@@ -14,7 +14,7 @@ use crate::driver::sys::CuResult;
 use crate::ipc::ipc_handle::Inside;
 use crate::lock::lock;
 use crate::pagemap;
-use crate::pagemap::{Extent, Kind, LiveBlock, Place};
+use crate::pagemap::{Extent, LiveBlock, Place};
 use crate::record::capture;
 use crate::state::contexts;
 use crate::state::contexts::Context;
@@ -81,13 +81,17 @@ pub(crate) fn inside(block: &LiveBlock) -> Option<Inside> {
 }
 
 /// Releases segments that contain only retired and free blocks, after a successful `cuMemFree`. On
-/// the plain driver that free waits, unless the memory is stream-ordered.
+/// the plain driver that free waits, unless the memory is of the default pool.
 #[inline]
-pub(crate) fn after_free(context: &'static Context, kind: Kind, code: CuResult) -> CuResult {
+pub(crate) fn after_free(
+    context: &'static Context,
+    of_default_pool: bool,
+    code: CuResult,
+) -> CuResult {
     if !ipc::any_exported() || code.is_err() {
         return code;
     }
-    let waits = kind == Kind::Context || !rule_holds(Rule::OnlyWaitingFreesRelease);
+    let waits = !of_default_pool || !rule_holds(Rule::OnlyWaitingFreesRelease);
     if waits { give_back_retired(context) } else { code }
 }
 

@@ -12,6 +12,8 @@ use std::sync::atomic::Ordering;
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
+use crate::config;
+use crate::driver::api;
 use crate::driver::sys::CuResult;
 use crate::lock::lock;
 use crate::state::contexts;
@@ -19,7 +21,11 @@ use crate::state::contexts::Context;
 
 /// Runs a real free of memory of the current context. The caller must not hold the barrier lock.
 pub(crate) fn announced(call: impl FnOnce() -> CuResult) -> CuResult {
-    let _announced = contexts::known(0).map(Announced::new);
+    let prepared = |context| {
+        prepare(context);
+        Announced::new(context)
+    };
+    let _announced = contexts::known(0).map(prepared);
     call()
 }
 
@@ -37,10 +43,33 @@ fn announced_in(
     contexts: impl IntoIterator<Item = &'static Context>,
     call: impl FnOnce() -> CuResult,
 ) -> CuResult {
+    contexts::known(0).into_iter().for_each(prepare);
     let holds = rule_holds(Rule::TeardownIsAnnounced);
     let contexts = contexts.into_iter().filter(|_| holds);
     let _announced: Vec<_> = contexts.map(Announced::new).collect();
     call()
+}
+
+/// Creates the streams with which other calls release memory beside a real free, if there is any:
+/// while a real free holds the context, the driver creates none. Not earlier, because where the
+/// driver places memory depends on the streams that there are.
+#[inline(always)]
+fn prepare(context: &Context) {
+    if !config::caches_nothing() && !context.release_streams.are_ready.load(Ordering::Relaxed) {
+        create_streams(context);
+    }
+}
+
+#[cold]
+fn create_streams(context: &Context) {
+    let may_release = lock(&context.allocator).reserved_bytes() > 0;
+    if may_release && rule_holds(Rule::ReleaseStreamsAreReady) {
+        let create = || {
+            context.release_streams.create();
+            Ok(())
+        };
+        let _ = api::relaxed(|| context.enter(create)); // tried again before the next one
+    }
 }
 
 /// Returns whether a barrier of the context would block. The caller must hold the barrier lock.

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{IdleEpoch, Segment};
 
-use crate::driver::sys::StreamHandle;
+use crate::driver::sys::{STREAM_NON_BLOCKING, StreamHandle};
+use crate::driver::{api, table};
+use crate::functions::id;
 use crate::lock::lock;
 use crate::state::contexts;
 use crate::state::contexts::Context;
@@ -24,11 +26,32 @@ pub(crate) struct ReleaseStreams {
     pub behind_barriers: ReleaseStream,
     /// Waits for events of streams. No call synchronizes it before they are complete.
     pub behind_events: ReleaseStream,
+    /// Whether `create` has succeeded.
+    pub are_ready: AtomicBool,
 }
 
 impl ReleaseStreams {
     pub(crate) fn all(&self) -> [&ReleaseStream; 3] {
         [&self.now, &self.behind_barriers, &self.behind_events]
+    }
+
+    /// Creates the streams for calls that go on beside another thread's real free. The context must
+    /// be current.
+    pub(crate) fn create(&self) {
+        let created = self.now.handle().is_some() && self.behind_events.handle().is_some();
+        self.are_ready.store(created, Ordering::Relaxed);
+    }
+}
+
+impl ReleaseStream {
+    /// Returns the stream. Creates it at first use, and only if the driver can free in stream order
+    /// (11.2 and later).
+    pub(crate) fn handle(&self) -> Option<StreamHandle> {
+        let mut handle = lock(&self.handle);
+        if *handle == 0 && table::has(id::cuMemFreeAsync) {
+            *handle = api::stream_create(STREAM_NON_BLOCKING).unwrap_or(0);
+        }
+        (*handle != 0).then_some(*handle)
     }
 }
 

@@ -231,7 +231,6 @@ fn segment(growth: &mut Growth, bytes: u64, waiter: Waiter) -> CuResult<u64> {
         let _ = api::relaxed(|| context.enter(|| release::untouched(base, bytes)));
         return Err(refused);
     }
-    release::prepare(context);
     counters::count(Count::SegmentsReserved);
     Ok(base)
 }
