@@ -75,7 +75,7 @@ macro_rules! memory {
             ReleasesWaitApart = "releases_wait_apart",
             /// The streams for released memory exist before a real free holds their context.
             ReleaseStreamsAreReady = "release_streams_are_ready",
-            /// A request that goes on beside a real free asks the driver for no segment meanwhile.
+            /// A request that goes on beside a real free does not ask the driver for a segment.
             GrowthAvoidsRealFree = "growth_avoids_real_free",
             /// A thread that waits for work does not keep others from mapping memory.
             UnmapWaitsUnlocked = "unmap_waits_unlocked",

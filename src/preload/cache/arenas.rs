@@ -135,7 +135,8 @@ pub(crate) fn any_mapped(context: &Context) -> bool {
 }
 
 /// Unmaps the blocks of the context that are free now, and returns their bytes, unless the caller
-/// may not wait for the work before their frees. Waits for no later free, and under no lock.
+/// may not wait for the work before their frees. Does not wait for later frees, and holds no lock
+/// that other requests need while it waits. A block that coalesces meanwhile may stay.
 pub(crate) fn unmap_free(
     context: &'static Context,
     caller: StackId,

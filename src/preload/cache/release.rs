@@ -163,7 +163,7 @@ impl PendingRelease {
         }
     }
 
-    /// Returns the stream for segments that no stream still uses.
+    /// Returns the stream for the segments that can be freed after the barrier alone.
     fn stream(&self, context: &'static Context, waiter: Waiter) -> &'static ReleaseStream {
         let waits = waiter == Waiter::StandsStill && rule_holds(Rule::ReleasesWaitApart);
         let ReleaseStreams { now, behind_barriers, .. } = &context.release_streams;
@@ -323,24 +323,30 @@ fn give_back(
     (code, bytes)
 }
 
-/// Releases what a pass of the scavenger could not. All work with that memory has completed. While
-/// a pass runs, it does so itself.
+/// Releases what a pass of the scavenger could not, unless a pass runs. All work with that memory
+/// has completed.
 fn free_left(context: &Context) {
-    if context.idle.left_bytes.load(Ordering::Relaxed) == 0 || !rule_holds(Rule::LeftIsReleased) {
+    let left_bytes = context.idle.left_bytes.load(Ordering::Relaxed);
+    if left_bytes == 0 || !rule_holds(Rule::LeftIsReleased) {
         return;
     }
     let Ok(mut pass) = context.idle.pass.try_lock() else { return };
+    let _in_flight = InFlightRelease::to(context.device, left_bytes);
+    let streams = &context.release_streams;
     let goes = |segment: &Segment| {
-        let streams = &context.release_streams;
-        let free = || Ok(streams.give_back_untouched(segment.base.0, segment.bytes));
-        let goes = api::relaxed(|| context.enter(free)) == Ok(true);
+        let goes = streams.give_back_untouched(segment.base.0, segment.bytes);
         if goes {
             counters::count(Count::SegmentsReleased);
             limits::give_back(context.device, segment.bytes);
         }
         goes
     };
-    pass.left.retain(|segment| !goes(segment));
+    let release = || {
+        pass.left.retain(|segment| !goes(segment));
+        streams.collect();
+        Ok(())
+    };
+    let _ = api::relaxed(|| context.enter(release)); // what stays is offered again
     context.idle.note_left(&pass);
 }
 

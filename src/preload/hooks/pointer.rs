@@ -359,10 +359,11 @@ fn answer(asked: &Queried, attribute: u32, data: *mut u64) -> Option<CuResult> {
         (POINTER_BUFFER_ID, Queried::Block(block)) => block.buffer_id(),
         (POINTER_BUFFER_ID, Queried::Import(import)) => import.buffer_id,
         (POINTER_BUFFER_ID, Queried::Pinned(id)) => *id,
-        // Only small allocations share a mapping (measured).
+        // Measured for 4 MiB: unlike small allocations, they share no mapping.
         (POINTER_MAPPING_BASE, Queried::Block(block)) if is_alone(block) => block.address,
         (POINTER_MAPPING_SIZE, Queried::Block(block)) if is_alone(block) => {
-            block.requested_bytes.next_multiple_of(MAPPING_BYTES)
+            let end = block.extent.base() + block.extent.bytes();
+            block.requested_bytes.next_multiple_of(MAPPING_BYTES).min(end - block.address)
         }
         (POINTER_MEMORY_BLOCK_ID, Queried::Block(block)) if is_alone(block) => block.buffer_id(),
         // Stream-ordered memory belongs to its pool (measured).

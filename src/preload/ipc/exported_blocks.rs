@@ -81,7 +81,8 @@ pub(crate) fn inside(block: &LiveBlock) -> Option<Inside> {
 }
 
 /// Releases segments that contain only retired and free blocks, after a successful `cuMemFree`. On
-/// the plain driver that free waits, unless the memory is of the default pool.
+/// the plain driver that free waits, unless the memory is of the default pool: such a free releases
+/// nothing.
 #[inline]
 pub(crate) fn after_free(
     context: &'static Context,

@@ -113,7 +113,7 @@ pub(crate) fn record(thread: &Thread, context: &'static Context) -> Result<Recor
     if context_waits_are_partial() {
         return Err(Refused::ContextBusy);
     }
-    // Some callers hold locks, and none of them waits for that free on the plain driver.
+    // Some callers hold locks, and those would not wait for that free on the plain driver.
     if real_frees::any(context) && rule_holds(Rule::BarrierAvoidsRealFree) {
         return Err(Refused::ContextBusy);
     }

@@ -183,10 +183,10 @@ pub(crate) fn waits_for_a_while(waiter: Waiter) -> bool {
 }
 
 /// Returns whether the work before this barrier has completed, for a caller that waits for it next.
-/// A call that does not block on the plain driver waits for frees of other threads
-/// only for a limited time: there, such a free may not have returned. The time is longer than a
-/// moment, because the memory that the call needs may have been freed long before, which is not
-/// known for each block.
+/// A call that does not block on the plain driver waits for frees of other threads only for a
+/// limited time: there, such a free may not have returned. The time is longer than a moment,
+/// because the memory that the call needs may have been freed long before, which is not known for
+/// each block.
 pub(crate) fn may_wait_for(barrier: Option<&EventRef>, waiter: Waiter) -> bool {
     if !waits_for_a_while(waiter) {
         return true;

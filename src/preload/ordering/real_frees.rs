@@ -6,7 +6,8 @@
 //! nothing blocks that, and its thread may be the one that ends the kernel (hazard 32). So a real
 //! free announces itself, and waits for a running barrier. From then on until it returns, no
 //! barrier of the context is begun: a free that would make one uses a real free too, and queues as
-//! on the plain driver. Nor does a request ask the driver for a segment (`cache/miss/growth.rs`).
+//! on the plain driver. Nor does a request that holds a lock ask the driver for a segment
+//! (`cache/miss/growth.rs`).
 
 use std::sync::atomic::Ordering;
 
@@ -50,9 +51,9 @@ fn announced_in(
     call()
 }
 
-/// Creates the streams with which other calls release memory beside a real free, if there is any:
-/// while a real free holds the context, the driver creates none. Not earlier, because where the
-/// driver places memory depends on the streams that there are.
+/// Creates the streams with which other calls release memory beside a real free, if the context has
+/// memory to release: while a real free holds the context, the driver creates none. Not earlier,
+/// because where the driver places memory seems to depend on which streams exist.
 #[inline(always)]
 fn prepare(context: &Context) {
     if !config::caches_nothing() && !context.release_streams.are_ready.load(Ordering::Relaxed) {

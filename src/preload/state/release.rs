@@ -22,7 +22,8 @@ use crate::state::thread_cache::ListsSeen;
 pub(crate) struct ReleaseStreams {
     /// Waits for nothing that is not complete: any call may synchronize it.
     pub now: ReleaseStream,
-    /// Waits for barriers. Only calls synchronize it that stand still on the plain driver.
+    /// Waits for barriers. Before those are complete, only calls that block on the plain driver
+    /// synchronize it.
     pub behind_barriers: ReleaseStream,
     /// Waits for events of streams. No call synchronizes it before they are complete.
     pub behind_events: ReleaseStream,

@@ -196,8 +196,9 @@ pub(super) fn recorded_at_arrival(request: &Request) -> Option<Allocation> {
 }
 
 /// Allocates memory of the driver. While another thread's real free holds the context, the driver
-/// makes this wait for that free. So no real free begins meanwhile; beside one, a request that
-/// goes on there gets an error, and others wait without the growth lock.
+/// makes this wait for that free. So no real free begins meanwhile. If one is running, a
+/// stream-ordered request gets an error, and any other request waits for it without the growth
+/// lock.
 pub(super) fn driver_alloc(growth: &mut Growth, bytes: u64, waiter: Waiter) -> CuResult<u64> {
     let context = growth.context;
     let alloc = || api::relaxed(|| context.enter(|| api::mem_alloc(bytes as usize)));
