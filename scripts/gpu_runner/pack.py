@@ -24,6 +24,7 @@ SOURCES = (
     "scripts/check-snapshot.py",
     "scripts/bench/gpu.sh",
     "scripts/bench/graphs.sh",
+    "samples/hooks",
     "src/wheel",
     "tests/gpu",
 )
