@@ -85,6 +85,8 @@ macro_rules! memory {
             UntouchedGoesAtOnce = "untouched_goes_at_once",
             /// A request finds the memory that a pass of the scavenger could not release.
             LeftIsReleased = "left_is_released",
+            /// A request waits for a pass that offers the driver again what an earlier one has left.
+            LeftIsInFlight = "left_is_in_flight",
             /// Segments are released after the events that their blocks wait for.
             ReleaseAfterEvents = "release_after_events",
             /// A request that would proceed in the driver waits for no free that has not returned.

@@ -8,6 +8,7 @@ use cachealloc_history::StackId;
 
 use crate::assembly::creation;
 use crate::assembly::reading;
+use crate::cache::release::left_segments;
 use crate::cache::{arenas, pinned_blocks};
 use crate::driver_memory::{implicit_usage, limits, table};
 use crate::ipc::imports;
@@ -35,7 +36,7 @@ fn destroy(context: &'static Context, caller: StackId) -> Stats {
     imports::context_ended(context.id);
     orphaned_barriers::context_ended(context.id);
     pinned_blocks::context_ended(context.id);
-    forget_left(context);
+    left_segments::context_ended(context);
     let fresh = creation::empty_allocator(context.device, context.device_bytes);
     let mut allocator = lock(&context.allocator);
     // Not `take_back`: the addresses may belong to another context by now.
@@ -59,14 +60,4 @@ fn destroy(context: &'static Context, caller: StackId) -> Stats {
     context.pool_attributes.context_ended();
     arenas::context_ended(context);
     stats
-}
-
-/// Forgets what a pass of the scavenger has left. A pass that still runs fails in this context.
-fn forget_left(context: &Context) {
-    if rule_holds(Rule::LeftEndsWithContext)
-        && let Ok(mut pass) = context.idle.pass.try_lock()
-    {
-        limits::give_back(context.device, pass.left.drain(..).map(|segment| segment.bytes).sum());
-        context.idle.note_left(&pass);
-    }
 }

@@ -32,6 +32,8 @@ use crate::statistics::waits;
 use crate::statistics::waits::Wait;
 use crate::test_delay::test_delay;
 
+pub(crate) mod left_segments;
+
 impl ReleaseStreams {
     /// Returns whether memory was freed on a stream that was not synchronized since.
     pub(crate) fn has_uncollected(&self) -> bool {
@@ -323,15 +325,12 @@ fn give_back(
     (code, bytes)
 }
 
-/// Releases what a pass of the scavenger could not, unless a pass runs. All work with that memory
-/// has completed.
+/// Releases what passes of the scavenger could not.
 fn free_left(context: &Context) {
-    let left_bytes = context.idle.left_bytes.load(Ordering::Relaxed);
-    if left_bytes == 0 || !rule_holds(Rule::LeftIsReleased) {
+    if left_segments::bytes(context) == 0 || !rule_holds(Rule::LeftIsReleased) {
         return;
     }
-    let Ok(mut pass) = context.idle.pass.try_lock() else { return };
-    let _in_flight = InFlightRelease::to(context.device, left_bytes);
+    let (mut left, in_flight) = left_segments::take(context);
     let streams = &context.release_streams;
     let goes = |segment: &Segment| {
         let goes = streams.give_back_untouched(segment.base.0, segment.bytes);
@@ -342,12 +341,13 @@ fn free_left(context: &Context) {
         goes
     };
     let release = || {
-        pass.left.retain(|segment| !goes(segment));
+        left.retain(|segment| !goes(segment));
         streams.collect();
         Ok(())
     };
-    let _ = api::relaxed(|| context.enter(release)); // what stays is offered again
-    context.idle.note_left(&pass);
+    let _ = api::relaxed(|| context.enter(release));
+    left_segments::leave(context, left);
+    drop(in_flight);
 }
 
 /// Releases one empty segment by the real, waiting free, and the rest after it. Returns `false` if

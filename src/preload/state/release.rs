@@ -74,7 +74,8 @@ pub(crate) struct ReleaseStream {
 pub(crate) fn on_its_way_bytes(device: i32) -> u64 {
     let of_context = |context: &Context| {
         let streams = context.release_streams.all().into_iter();
-        streams.map(|stream| stream.uncollected_bytes.load(Ordering::Relaxed)).sum::<u64>()
+        let of_streams = streams.map(|stream| stream.uncollected_bytes.load(Ordering::Relaxed));
+        of_streams.sum::<u64>() + context.idle.left.bytes.load(Ordering::Relaxed)
     };
     let contexts = contexts::all().filter(|context| context.device == device);
     inflight_releases::bytes_to(device) + contexts.map(of_context).sum::<u64>()
@@ -89,8 +90,16 @@ pub(crate) struct Idle {
     pub held_off: AtomicU32,
     /// Whether another process requested the free memory.
     pub trim_wanted: AtomicBool,
-    /// Bytes of `Pass::left`.
-    pub left_bytes: AtomicU64,
+    pub left: LeftSegments,
+}
+
+/// Segments that have left the allocator in a pass and that the driver has not taken: it refused
+/// them, or there was no time. All work with them has completed.
+#[derive(Default)]
+pub(crate) struct LeftSegments {
+    pub segments: Mutex<Vec<Segment>>,
+    /// Their bytes, readable without the lock.
+    pub bytes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -104,9 +113,6 @@ pub(crate) struct Pass {
     pub lists_seen: ListsSeen,
     /// Stream on which memory is released; 0 before its first use.
     pub stream: StreamHandle,
-    /// Segments that have left the allocator and that the driver has not taken yet: it refused
-    /// them, or there was no time.
-    pub left: Vec<Segment>,
     /// An open request for the free memory.
     pub trim: Option<TrimScope>,
 }
@@ -139,12 +145,6 @@ impl Idle {
     /// completed (`trim`).
     pub(crate) fn want_trim(&self) {
         self.trim_wanted.store(true, Ordering::SeqCst);
-    }
-
-    /// Updates `left_bytes`. Call after each change of `Pass::left`.
-    pub(crate) fn note_left(&self, pass: &Pass) {
-        let left_bytes = pass.left.iter().map(|segment| segment.bytes).sum();
-        self.left_bytes.store(left_bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn is_held_off(&self) -> bool {

@@ -29,6 +29,7 @@ use cachealloc_history::StackId;
 use cachealloc_options::IdleRelease;
 use cachealloc_text::Bytes;
 
+use crate::cache::release::left_segments;
 use crate::cache::{arenas, blocks, release, stream_frees};
 use crate::clock::Instant;
 use crate::contexts::lookup;
@@ -103,7 +104,7 @@ pub(crate) fn trim(context: &'static Context) -> Trim {
     }
     let bytes = api::relaxed(|| context.enter(|| Ok(pass.give_back_wanted(context))));
     let bytes = bytes.ok().flatten();
-    let is_done = bytes.is_some() && pass.left.is_empty();
+    let is_done = bytes.is_some() && left_segments::bytes(context) == 0;
     if is_done {
         pass.trim = None;
     }
@@ -137,7 +138,7 @@ impl Pass {
         self.due = due.filter(|_| idle_release != IdleRelease::Never);
         self.expect_complete(context, mark);
         free_bytes >= WORTH_BYTES
-            || !self.left.is_empty()
+            || left_segments::bytes(context) > 0
             || context.release_streams.has_uncollected()
     }
 
@@ -250,8 +251,9 @@ impl Pass {
         test_delay(Rule::ReleaseInProgressIsAwaited);
         // Before the driver gets them: afterwards the addresses may belong to another owner.
         segments.iter().for_each(|segment| pagemap::remove(segment.base.0));
-        let bytes = self.free(context, segments);
-        drop(in_flight);
+        let (left, left_in_flight) = left_segments::take(context);
+        let bytes = self.free(context, left.into_iter().chain(segments));
+        drop((in_flight, left_in_flight));
         bytes + unmapped_bytes
     }
 
@@ -278,10 +280,10 @@ impl Pass {
     /// Frees segments and returns the bytes that the driver took. Segments that it refuses, or for
     /// which there is no time, are offered again in the next pass: the only other way is a free
     /// that waits.
-    fn free(&mut self, context: &Context, segments: Vec<Segment>) -> u64 {
-        let mut bytes = 0;
+    fn free(&mut self, context: &Context, segments: impl Iterator<Item = Segment>) -> u64 {
+        let (mut bytes, mut refused) = (0, Vec::new());
         let mut stretch = Instant::now();
-        for segment in self.left.drain(..).chain(segments).collect::<Vec<_>>() {
+        for segment in segments {
             let in_a_hurry = context.idle.is_held_off() || scavenger::is_stopped();
             let free = || api::mem_free_async(segment.base.0, self.stream);
             let goes_back = || {
@@ -292,7 +294,7 @@ impl Pass {
                 code.is_ok()
             };
             if in_a_hurry || !changes::during(goes_back) {
-                self.left.push(segment);
+                refused.push(segment);
                 continue;
             }
             counters::count(Count::SegmentsReleased);
@@ -303,7 +305,7 @@ impl Pass {
                 stretch = Instant::now();
             }
         }
-        context.idle.note_left(self);
+        left_segments::leave(context, refused);
         bytes
     }
 }

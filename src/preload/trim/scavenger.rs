@@ -17,6 +17,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_options::{IdleRelease, Strategy};
 use cachealloc_statistics::{Measures, Trims};
 
+use crate::cache::release::left_segments;
 use crate::clock::Instant;
 use crate::driver::table;
 use crate::driver_memory::measured;
@@ -190,7 +191,7 @@ fn worth_bytes() -> Option<u64> {
 fn is_worth_it() -> bool {
     let of = |context: &Context| {
         let left_bytes = match rule_holds(Rule::LeftIsReleased) {
-            true => context.idle.left_bytes.load(Ordering::Relaxed),
+            true => left_segments::bytes(context),
             false => 0,
         };
         left_bytes + lock(&context.allocator).reserved_bytes()

@@ -108,6 +108,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
         "ordered,gpu_memory_limit_mb:100",
     ),
     (Rule::LeftIsReleased, "idle_memory_whose_release_is_refused", "ordered"),
+    (Rule::LeftIsInFlight, "idle_memory_that_is_offered_again", "ordered"),
     (Rule::WaitingMissBlocksNobody, "stream_memory_beside_a_request_that_stands_still", "ordered"),
     (Rule::DetachedIsOver, "capture_of_a_green_context", "ordered"),
     (Rule::CallbackIsAsked, "calls_in_callback", "ordered"),

@@ -31,6 +31,11 @@ pub const ALL: &[Hazard] = &[
     ),
     hazard!(
         Always,
+        idle_memory_that_is_offered_again,
+        machine = "SIM_MEMORY_MB=120 CACHEALLOC_PASS_MS=5 SIM_FAIL=cuMemFreeAsync@1=2 SIM_PAUSE_MS=cuMemFreeAsync@3=1000"
+    ),
+    hazard!(
+        Always,
         idle_memory_whose_release_is_interrupted,
         machine = "SIM_MEMORY_MB=120 CACHEALLOC_PASS_MS=5 SIM_PAUSE_MS=cuMemFreeAsync@1=200"
     ),
@@ -105,6 +110,11 @@ fn two_threads_share_a_barrier(d: &Driver) -> Verdict {
 /// The library releases idle memory by itself. If the driver refuses to take it, a later request
 /// finds it all the same.
 fn idle_memory_whose_release_is_refused(d: &Driver) -> Verdict {
+    request_after_idle(d, || sleep_ms(IDLE_MS))
+}
+
+/// The driver refuses idle memory, and takes long when it is offered again: a request waits for it.
+fn idle_memory_that_is_offered_again(d: &Driver) -> Verdict {
     request_after_idle(d, || sleep_ms(IDLE_MS))
 }
 
