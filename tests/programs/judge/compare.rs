@@ -91,7 +91,7 @@ impl Native {
             let asks = op.is_none_or(|op| op.asks() || op.competes());
             if own.map(|own| own.code) != theirs.map(|theirs| theirs.code) && !asks {
                 let name = op_at(program, line).map_or("end", Op::name);
-                return Err(format!("the code of {name} depends on time"));
+                return Err(format!("the code of {name} in line {line} depends on time"));
             }
         }
         Ok(())
