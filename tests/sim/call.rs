@@ -276,10 +276,18 @@ impl Call {
     /// create streams or create or destroy events. These do not: queries, waits of a stream or
     /// context for an event, and stream-ordered allocation.
     pub fn wait_for_context(&mut self, context: Handle) {
+        self.wait_for_contexts(&[context]);
+    }
+
+    /// Waits until no other thread's free holds any of these contexts.
+    pub fn wait_for_contexts(&mut self, contexts: &[Handle]) {
         let thread = self.thread;
         self.wait_until(|world| {
-            let held = world.contexts.find(context).and_then(|context| context.held_by);
-            held.is_none_or(|holder| holder == thread)
+            let is_free = |context: &Handle| {
+                let held = world.contexts.find(*context).and_then(|context| context.held_by);
+                held.is_none_or(|holder| holder == thread)
+            };
+            contexts.iter().all(is_free)
         });
     }
 

@@ -81,11 +81,13 @@ macro_rules! memory {
             UnmapWaitsUnlocked = "unmap_waits_unlocked",
             /// Only frees that wait on the plain driver release retired segments.
             OnlyWaitingFreesRelease = "only_waiting_frees_release",
+            /// A real free is announced in the context of its memory, whichever is current.
+            OwnersFreeIsAnnounced = "owners_free_is_announced",
             /// Memory that no work has touched is freed without a wait.
             UntouchedGoesAtOnce = "untouched_goes_at_once",
             /// A request finds the memory that a pass of the scavenger could not release.
             LeftIsReleased = "left_is_released",
-            /// A request waits for a pass that offers the driver again what an earlier one has left.
+            /// A request waits for a pass that offers again what an earlier one has left.
             LeftIsInFlight = "left_is_in_flight",
             /// Segments are released after the events that their blocks wait for.
             ReleaseAfterEvents = "release_after_events",

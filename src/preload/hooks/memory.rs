@@ -213,7 +213,7 @@ pub(crate) fn free(function: &'static Function, address: u64, real: impl Real) -
         serving::wait_before_end(Key::Memory(address));
         let filled = config::writes_blocks();
         let free = || if filled { fill::free_driver_memory(address, real) } else { real() };
-        serving::free_by(address, || real_frees::announced(free))
+        serving::free_by(address, |owner| real_frees::announced_in(owner, free))
     };
     guarded_with(
         function,

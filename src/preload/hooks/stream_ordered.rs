@@ -85,7 +85,7 @@ pub(crate) fn free(
     let stream = stream_of(function, stream);
     if pagemap::extent_of(address).is_none() || bypass::is_switched_off() {
         fill::driver_memory_is_freed_in_order(address);
-        return serving::free_by(address, || native(function, stream, real));
+        return serving::free_by(address, |_| native(function, stream, real));
     }
     let leak = || frees::without_reuse(address).unwrap_or_else(real);
     if !bypass::is_caching() {

@@ -22,31 +22,28 @@ use crate::state::contexts::Context;
 
 /// Runs a real free of memory of the current context. The caller must not hold the barrier lock.
 pub(crate) fn announced(call: impl FnOnce() -> CuResult) -> CuResult {
-    let prepared = |context| {
-        prepare(context);
-        Announced::new(context)
-    };
-    let _announced = contexts::known(0).map(prepared);
+    let _announced = contexts::known(0).map(Announced::new);
+    call()
+}
+
+/// Runs a real free of memory that belongs to the context with this id, or to the current one if it
+/// is 0. The driver holds the context of the memory.
+pub(crate) fn announced_in(owner: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+    if owner == 0 || !rule_holds(Rule::OwnersFreeIsAnnounced) {
+        return announced(call);
+    }
+    let _announced = contexts::find(owner).map(Announced::new);
     call()
 }
 
 /// Runs the end of an object that work of the current context may use: an array, a module.
 pub(crate) fn announced_end(call: impl FnOnce() -> CuResult) -> CuResult {
-    announced_in(contexts::known(0), call)
+    if rule_holds(Rule::TeardownIsAnnounced) { announced(call) } else { call() }
 }
 
 /// Runs the end of pinned memory, which belongs to every context.
 pub(crate) fn announced_everywhere(call: impl FnOnce() -> CuResult) -> CuResult {
-    announced_in(contexts::all(), call)
-}
-
-fn announced_in(
-    contexts: impl IntoIterator<Item = &'static Context>,
-    call: impl FnOnce() -> CuResult,
-) -> CuResult {
-    contexts::known(0).into_iter().for_each(prepare);
-    let holds = rule_holds(Rule::TeardownIsAnnounced);
-    let contexts = contexts.into_iter().filter(|_| holds);
+    let contexts = contexts::all().filter(|_| rule_holds(Rule::TeardownIsAnnounced));
     let _announced: Vec<_> = contexts.map(Announced::new).collect();
     call()
 }
@@ -63,6 +60,8 @@ fn prepare(context: &Context) {
 
 #[cold]
 fn create_streams(context: &Context) {
+    // Another thread may end a context that is not the current one.
+    let Some(_open) = context.keep_open() else { return };
     let may_release = lock(&context.allocator).reserved_bytes() > 0;
     if may_release && rule_holds(Rule::ReleaseStreamsAreReady) {
         let create = || {
@@ -83,6 +82,7 @@ struct Announced(&'static Context);
 
 impl Announced {
     fn new(context: &'static Context) -> Announced {
+        prepare(context);
         context.real_frees.fetch_add(1, Ordering::AcqRel);
         // A thread that took the barrier lock earlier has not seen the announcement.
         drop(lock(&context.barrier_lock));

@@ -193,10 +193,12 @@ pub(crate) fn serve(
     code
 }
 
-/// Runs the driver's free of this address.
-pub(crate) fn free_by(address: u64, call: impl FnOnce() -> CuResult) -> CuResult {
+/// Runs the driver's free of this address. `call` gets the id of the memory's context, 0 if it has
+/// none or is not known.
+pub(crate) fn free_by(address: u64, call: impl FnOnce(u64) -> CuResult) -> CuResult {
     let ending = ending::ends(Key::Memory(address));
-    let code = changes::during(call);
+    let owner = ending.served.first().map_or(0, |(_, served)| served.context_id);
+    let code = changes::during(|| call(owner));
     ending.finish(code);
     code
 }

@@ -98,6 +98,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::BlockedRequestHasNoBound, "array_beside_memory_on_its_way", "ordered"),
     (Rule::BlockedRequestHasNoBound, "another_stream_takes_six_pieces", "ordered"),
     (Rule::GrowthAvoidsRealFree, "pool_memory_beside_a_free_and_a_capture", "ordered"),
+    (Rule::OwnersFreeIsAnnounced, "memory_beside_an_end_from_another_context", "ordered"),
     (Rule::ReleaseStreamsAreReady, "physical_memory_beside_a_free_and_a_capture", "ordered"),
     (Rule::ReleasesWaitApart, "physical_memory_beside_a_long_release", "ordered"),
     (Rule::UnmapWaitsUnlocked, "stream_memory_beside_a_long_mapping", EXPANDABLE),

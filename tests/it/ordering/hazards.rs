@@ -106,12 +106,17 @@ const GAPS_OF_PROMISED: [(&str, &str); 13] = {
 };
 
 /// Hazards that a fill by the library adds to.
-const GAPS_OF_FILLED: [(&str, &str); 3] = {
+const GAPS_OF_FILLED: [(&str, &str); 8] = {
     const WHY: &str = "the fill is work, which the driver blocks while a free waits";
     [
         GAPS_OF_PLAIN[0],
         ("pool_memory_beside_a_free_and_a_capture", WHY),
         ("pool_memory_beside_a_free_of_an_old_driver", WHY),
+        ("memory_beside_an_end_from_another_context", WHY),
+        ("memory_beside_an_end_in_another_context", WHY),
+        ("memory_beside_the_end_of_an_array_and_a_capture", WHY),
+        ("memory_beside_the_end_of_managed_memory_and_a_capture", WHY),
+        ("memory_beside_the_end_of_a_registration_and_a_capture", WHY),
     ]
 };
 

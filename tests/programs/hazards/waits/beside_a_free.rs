@@ -3,9 +3,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream};
+use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream, THREAD_LOCAL};
 
 use crate::memory::scarce::physical_memory;
+use crate::memory::shortage::beside_a_capture;
 use crate::order::teardown::texture;
 use crate::tools::*;
 use crate::visible::results::page_of_host;
@@ -22,6 +23,19 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, end_of_managed_memory_beside_a_kernel_of_another_context),
     hazard!(Always, memory_beside_the_end_of_managed_memory, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, memory_beside_the_end_of_a_registration, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, memory_beside_the_end_of_an_array_and_a_capture, machine = "SIM_MEMORY_MB=64"),
+    hazard!(
+        Always,
+        memory_beside_the_end_of_managed_memory_and_a_capture,
+        machine = "SIM_MEMORY_MB=64"
+    ),
+    hazard!(
+        Always,
+        memory_beside_the_end_of_a_registration_and_a_capture,
+        machine = "SIM_MEMORY_MB=64"
+    ),
+    hazard!(Always, memory_beside_an_end_from_another_context, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, memory_beside_an_end_in_another_context, machine = "SIM_MEMORY_MB=64"),
     hazard!(
         Always,
         request_beside_a_long_free,
@@ -211,10 +225,51 @@ fn memory_beside_the_end_of_an_array(d: &Driver) -> Verdict {
     memory_beside(d, || call!(d, cuArrayDestroy(array)))
 }
 
+fn memory_beside_the_end_of_an_array_and_a_capture(d: &Driver) -> Verdict {
+    beside_a_capture_only(d, memory_beside_the_end_of_an_array)
+}
+
+fn memory_beside_the_end_of_managed_memory_and_a_capture(d: &Driver) -> Verdict {
+    beside_a_capture_only(d, memory_beside_the_end_of_managed_memory)
+}
+
+fn memory_beside_the_end_of_a_registration_and_a_capture(d: &Driver) -> Verdict {
+    beside_a_capture_only(d, memory_beside_the_end_of_a_registration)
+}
+
+/// The same while a stream captures.
+fn beside_a_capture_only(d: &Driver, body: fn(&Driver) -> Verdict) -> Verdict {
+    let (verdict, ended) = beside_a_capture(d, THREAD_LOCAL, || body(d))?;
+    Ok(format!("{verdict}, end {ended}"))
+}
+
 fn memory_beside_the_end_of_managed_memory(d: &Driver) -> Verdict {
     let mut managed = 0;
     call!(d, cuMemAllocManaged(&mut managed, SMALL, 1))?;
     memory_beside(d, || d.free(managed))
+}
+
+/// The driver waits in the context of the memory, which is not the thread's current one.
+fn memory_beside_an_end_from_another_context(d: &Driver) -> Verdict {
+    let (own, mut managed) = (d.context(), 0);
+    call!(d, cuMemAllocManaged(&mut managed, SMALL, 1))?;
+    let other = d.create_context(0)?;
+    d.set_context(own)?;
+    memory_beside(d, || {
+        d.set_context(other)?;
+        d.free(managed)
+    })
+}
+
+/// The end of pinned memory waits for every context. No free of this one has waited in the driver
+/// before.
+fn memory_beside_an_end_in_another_context(d: &Driver) -> Verdict {
+    let (other, pinned) = (d.context(), d.pinned(SMALL)?);
+    d.create_context(0)?;
+    memory_beside(d, || {
+        d.set_context(other)?;
+        call!(d, cuMemFreeHost(pinned))
+    })
 }
 
 /// The free waits for the work of the memory's context only.

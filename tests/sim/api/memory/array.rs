@@ -41,7 +41,7 @@ driver! {
         let base = call.world().arrays.get(array)?.base;
         // Measured: it waits.
         let context = call.context()?;
-        super::device_memory::wait_holding(call, context)?;
+        super::device_memory::wait_holding(call, &[context])?;
         call.world().arrays.remove(array);
         call.world().discard(base);
         Ok(())

@@ -124,7 +124,7 @@ fn free(call: &mut Call, address: DevicePtr) -> Outcome {
         world.frees_not_waited_for.push(free);
         return Ok(());
     }
-    wait_holding(call, context)?;
+    wait_holding(call, &[context])?;
     note_end(call, address, bytes);
     let world = call.world();
     world.release(id);
@@ -155,16 +155,25 @@ fn judge_end(call: &mut Call, allocation: u64) {
     world.judged_frees.insert(allocation, (epoch, clock));
 }
 
-pub fn wait_holding(call: &mut Call, context: Handle) -> Outcome {
-    call.wait_for_context(context);
+/// Waits for all work of these contexts, and holds all of them meanwhile.
+pub fn wait_holding(call: &mut Call, contexts: &[Handle]) -> Outcome {
+    call.wait_for_contexts(contexts);
     let (thread, at) = (call.thread, call.ns());
-    let op = call.world().mark_context(context, at)?;
-    call.world().contexts.get_mut(context)?.held_by = Some(thread);
-    call.wait(&op);
-    if let Some(context) = call.world().contexts.find_mut(context) {
-        context.held_by = None;
-    }
+    let marks = contexts.iter().map(|context| call.world().mark_context(*context, at));
+    let marks = marks.collect::<Outcome<Vec<_>>>()?;
+    hold(call, contexts, Some(thread));
+    marks.iter().for_each(|mark| call.wait(mark));
+    hold(call, contexts, None);
     Ok(())
+}
+
+fn hold(call: &mut Call, contexts: &[Handle], holder: Option<u32>) {
+    for context in contexts {
+        // A context may be destroyed while the call waits for another one.
+        if let Some(context) = call.world().contexts.find_mut(*context) {
+            context.held_by = holder;
+        }
+    }
 }
 
 fn free_pool_memory(call: &mut Call, address: DevicePtr) -> Outcome {

@@ -85,14 +85,8 @@ driver! {
 }
 
 /// Pinned memory belongs to every context. Freeing it waits for all of them (measured for one), and
-/// blocks each of them meanwhile, as a free does.
+/// blocks all of them meanwhile, as a free does.
 fn wait_for_everything(call: &mut Call) -> Outcome {
     let contexts: Vec<_> = call.world().context_handles.values().copied().collect();
-    for context in contexts {
-        // A context may be destroyed while this call waits for another.
-        if call.world().contexts.find(context).is_some() {
-            super::device_memory::wait_holding(call, context)?;
-        }
-    }
-    Ok(())
+    super::device_memory::wait_holding(call, &contexts)
 }
