@@ -277,7 +277,9 @@ pub fn confs_for(program: &Program) -> Vec<String> {
     let uncached = program.theme == "cached" && caches_nothing;
     // Red zones take memory.
     let no_room = program.memory_mb < 512 && more.contains("red_zone");
-    let more = Some(more).filter(|_| !uncached && !no_room);
+    // The driver blocks the fill of a request while another thread's free waits.
+    let blocks = program.theme == "waits" && more.contains("fill:");
+    let more = Some(more).filter(|_| !uncached && !no_room && !blocks);
     ALWAYS.iter().copied().chain(more).map(str::to_string).collect()
 }
 

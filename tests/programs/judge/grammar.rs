@@ -113,6 +113,8 @@ operations! {
     Nothing = "nothing" (stream);
     Say = "say" (stream value delay);
     Spin = "spin" (stream flag how);
+    // The kernel finds the flag's address in the block.
+    SpinFound = "spin_found" (stream flag block);
     Raise = "raise" (flag how stream);
     WriteValue = "write_value" (block stream value how);
     HostFunction = "host_function" (stream host value how);

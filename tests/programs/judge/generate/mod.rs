@@ -17,6 +17,7 @@ mod references;
 mod themes;
 mod together;
 mod uploads;
+mod waits;
 mod wrong;
 
 use std::collections::HashSet;

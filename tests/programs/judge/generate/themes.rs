@@ -158,6 +158,12 @@ const THEMES: &[Theme] = &[
         ],
     },
     Theme {
+        name: "waits", lines: 200, memory_mb: 256, devices: 1, leaning: 100, threads: 4,
+        actions: actions![
+            wait_beside 1,
+        ],
+    },
+    Theme {
         name: "uploads", lines: 120, memory_mb: 512, devices: 1, leaning: 100, threads: 2,
         actions: actions![
             upload_beside_cache 4, first_use_captured 2, named_then_freed 3, freed_in_its_capture 6,

@@ -14,6 +14,8 @@ pub enum Kernel {
     Set,
     /// Writes to a target that is in device memory.
     IndirectFill,
+    /// Spins on a word whose address is in device memory.
+    IndirectSpin,
     /// Writes one word at a base and an offset.
     FillAt,
     /// Writes one word, with its address at an odd offset of a packed struct.
@@ -26,7 +28,8 @@ pub enum Kernel {
     Nothing,
 }
 
-const NAMES: [&str; 6] = ["late_fill", "copy", "add", "spin", "set", "indirect_fill"];
+const NAMES: [&str; 7] =
+    ["late_fill", "copy", "add", "spin", "set", "indirect_fill", "indirect_spin"];
 const REACHING: [&str; 5] = ["fill_at", "fill_packed", "fetch", "say", "nothing"];
 
 pub struct Kernels {

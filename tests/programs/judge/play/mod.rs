@@ -325,6 +325,7 @@ impl<'a> Actor<'a> {
             | Op::Nothing
             | Op::Say
             | Op::Spin
+            | Op::SpinFound
             | Op::Raise
             | Op::WriteValue => self.work(index, line),
             Op::Read

@@ -45,6 +45,15 @@ impl Actor<'_> {
                     _ => self.memory_operation(&stream, WAIT_64, flag, 1),
                 })
             }
+            Op::SpinFound => {
+                let (stream, block) = (self.stream(line.arg(0))?, self.open_block(line.arg(2))?);
+                let flag = self.flag(line.arg(1))?;
+                let written = self.driver().write_words(block.address, &[flag]);
+                block.used(&stream);
+                let args = [block.address, 1];
+                let spins = || self.kernel(&stream, Kernel::IndirectSpin, &args, BY_LIST);
+                code(written.and_then(|()| spins()))
+            }
             Op::Say => {
                 let stream = self.stream(line.arg(0))?;
                 let args = [line.arg(1), self.delay(index, line.arg(2))];
