@@ -22,6 +22,10 @@ use crate::state::contexts::Context;
 
 /// Runs a real free of memory of the current context. The caller must not hold the barrier lock.
 pub(crate) fn announced(call: impl FnOnce() -> CuResult) -> CuResult {
+    // Then nothing of the library would wait for the call.
+    if config::caches_nothing() {
+        return call();
+    }
     let _announced = contexts::known(0).map(Announced::new);
     call()
 }
@@ -29,7 +33,7 @@ pub(crate) fn announced(call: impl FnOnce() -> CuResult) -> CuResult {
 /// Runs a real free of memory that belongs to the context with this id, or to the current one if it
 /// is 0. The driver holds the context of the memory.
 pub(crate) fn announced_in(owner: u64, call: impl FnOnce() -> CuResult) -> CuResult {
-    if owner == 0 || !rule_holds(Rule::OwnersFreeIsAnnounced) {
+    if owner == 0 || config::caches_nothing() || !rule_holds(Rule::OwnersFreeIsAnnounced) {
         return announced(call);
     }
     let _announced = contexts::find(owner).map(Announced::new);
@@ -43,7 +47,8 @@ pub(crate) fn announced_end(call: impl FnOnce() -> CuResult) -> CuResult {
 
 /// Runs the end of pinned memory, which belongs to every context.
 pub(crate) fn announced_everywhere(call: impl FnOnce() -> CuResult) -> CuResult {
-    let contexts = contexts::all().filter(|_| rule_holds(Rule::TeardownIsAnnounced));
+    let holds = !config::caches_nothing() && rule_holds(Rule::TeardownIsAnnounced);
+    let contexts = contexts::all().filter(|_| holds);
     let _announced: Vec<_> = contexts.map(Announced::new).collect();
     call()
 }
@@ -53,7 +58,7 @@ pub(crate) fn announced_everywhere(call: impl FnOnce() -> CuResult) -> CuResult 
 /// because where the driver places memory seems to depend on which streams exist.
 #[inline(always)]
 fn prepare(context: &Context) {
-    if !config::caches_nothing() && !context.release_streams.are_ready.load(Ordering::Relaxed) {
+    if !context.release_streams.are_ready.load(Ordering::Relaxed) {
         create_streams(context);
     }
 }
@@ -61,7 +66,11 @@ fn prepare(context: &Context) {
 #[cold]
 fn create_streams(context: &Context) {
     // Another thread may end a context that is not the current one.
-    let Some(_open) = context.keep_open() else { return };
+    let is_current = api::is_current(context.memory_owner.handle, context.memory_owner.id);
+    let open = if is_current { None } else { context.keep_open_soon() };
+    if !is_current && open.is_none() {
+        return;
+    }
     let may_release = lock(&context.allocator).reserved_bytes() > 0;
     if may_release && rule_holds(Rule::ReleaseStreamsAreReady) {
         let create = || {
