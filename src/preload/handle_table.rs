@@ -84,11 +84,7 @@ impl<V: Clone + PartialEq> HandleTable<V> {
         });
         let code = call();
         self.with(|pages| {
-            let own = |entry: &(usize, V)| entry.0 == place && entry.1 == value;
-            // Equal entries of several threads are interchangeable.
-            if let Some(index) = pages.under_way.iter().position(own) {
-                pages.under_way.swap_remove(index);
-            }
+            pages.has_returned(place, &value);
             if code.is_ok() {
                 pages.given.insert(place, value);
             } else if !holds && !was_there {
@@ -110,10 +106,44 @@ impl<V: Clone + PartialEq> HandleTable<V> {
         }
         code
     }
+
+    /// `end_by` for an entry that other threads need if the driver refuses: they find it among the
+    /// calls under way.
+    pub(crate) fn end_visibly_by(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {
+        if !rule_holds(Rule::OutBeforeDriver) {
+            return self.end_after(place, call);
+        }
+        let ended = self.with(|pages| {
+            let ended = pages.given.remove(&place)?;
+            pages.under_way.push((place, ended.clone()));
+            Some(ended)
+        });
+        let code = call();
+        if let Some(value) = ended {
+            self.with(|pages| {
+                pages.has_returned(place, &value);
+                if code.is_err() {
+                    pages.given.entry(place).or_insert(value);
+                }
+            });
+        }
+        code
+    }
+}
+
+impl<V: PartialEq> Pages<V> {
+    /// Removes an entry of a call that was under way. Equal entries of several threads are
+    /// interchangeable.
+    fn has_returned(&mut self, place: usize, value: &V) {
+        let own = |entry: &(usize, V)| entry.0 == place && entry.1 == *value;
+        if let Some(index) = self.under_way.iter().position(own) {
+            self.under_way.swap_remove(index);
+        }
+    }
 }
 
 impl<V: Clone + PartialEq> HandleTable<V> {
-    /// `end_by` without `Rule::OutBeforeDriver`: the driver may reuse the place before it leaves the
+    /// Ends an entry without `Rule::OutBeforeDriver`: the driver may reuse it before it has left the
     /// table.
     #[cold]
     fn end_after(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {

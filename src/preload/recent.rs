@@ -4,7 +4,9 @@
 use core::ptr::null_mut;
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::lock::lock;
 
@@ -38,12 +40,25 @@ pub(crate) type Known<V> = HashMap<usize, V>;
 /// A table by number.
 pub(crate) struct RecentTable<V, T: 'static> {
     known: Mutex<Option<Known<V>>>,
+    /// How often all entries were taken out. Changed only within `with`.
+    taken_count: AtomicU64,
     recent: Recent<T>,
+}
+
+/// Entries that were taken out.
+pub(crate) struct Taken<V> {
+    all: Known<V>,
+    /// `taken_count` afterwards.
+    count: u64,
 }
 
 impl<V, T> RecentTable<V, T> {
     pub(crate) const fn new() -> RecentTable<V, T> {
-        RecentTable { known: Mutex::new(None), recent: Recent::new() }
+        RecentTable {
+            known: Mutex::new(None),
+            taken_count: AtomicU64::new(0),
+            recent: Recent::new(),
+        }
     }
 
     /// Returns the place of this number. It is written only within `with`.
@@ -58,23 +73,28 @@ impl<V, T> RecentTable<V, T> {
     }
 
     /// Takes all entries out, before a call that may be refused.
-    pub(crate) fn take_all(&self) -> Known<V> {
+    pub(crate) fn take_all(&self) -> Taken<V> {
         self.with(|known| {
             let all = core::mem::take(known);
             if !all.is_empty() {
                 self.recent.forget();
             }
-            all
+            Taken { all, count: self.taken_count.fetch_add(1, Ordering::Relaxed) + 1 }
         })
     }
 
-    /// Restores the entries after the call was refused. They replace entries made since.
-    pub(crate) fn put_back(&self, all: Known<V>) {
+    /// Restores the entries after the call was refused, unless their numbers may have been reused
+    /// since. Entries made since stay.
+    pub(crate) fn put_back(&self, Taken { all, count }: Taken<V>) {
         self.with(|known| {
-            if !all.is_empty() {
-                known.extend(all);
-                self.recent.forget();
+            let is_latest = self.taken_count.load(Ordering::Relaxed) == count;
+            if all.is_empty() || !is_latest && rule_holds(Rule::ForgottenStaysForgotten) {
+                return;
             }
+            for (number, entry) in all {
+                known.entry(number).or_insert(entry);
+            }
+            self.recent.forget();
         });
     }
 

@@ -87,6 +87,18 @@ macro_rules! memory {
             UntouchedGoesAtOnce = "untouched_goes_at_once",
             /// A request finds the memory that a pass of the scavenger could not release.
             LeftIsReleased = "left_is_released",
+            /// A block of a context that has ended empties no slot of another context.
+            OwnSlotsAreVacated = "own_slots_are_vacated",
+            /// A host function releases no memory, which the driver would refuse.
+            HostFunctionReleasesNothing = "host_function_releases_nothing",
+            /// Memory is in flight while the stream that has freed it is synchronized.
+            CollectedIsInFlight = "collected_is_in_flight",
+            /// A request that makes room on every device waits for memory in flight to each.
+            RoomElsewhereIsAwaited = "room_elsewhere_is_awaited",
+            /// The memory of a context is in flight while its end is recorded.
+            EndedIsInFlight = "ended_is_in_flight",
+            /// Pinned memory that leaves may be another allocation by the time of a free.
+            LeavingMayBeAnothers = "leaving_may_be_anothers",
             /// A request waits for a pass that offers again what an earlier one has left.
             LeftIsInFlight = "left_is_in_flight",
             /// Segments are released after the events that their blocks wait for.

@@ -49,6 +49,16 @@ macro_rules! order {
             ShareNeedsLaterBarrier = "share_needs_later_barrier",
             /// No capture begins while a barrier is being recorded.
             CaptureExcludesBarriers = "capture_excludes_barriers",
+            /// Ranges of pinned memory that a new one overlaps have ended with their context.
+            OverlappedRangeIsGone = "overlapped_range_is_gone",
+            /// Pinned memory stays known while the driver may still refuse to end it.
+            RefusedEndHidesNothing = "refused_end_hides_nothing",
+            /// A query waits for another thread's barrier also while a free waits.
+            WaitingFreeHidesNone = "waiting_free_hides_none",
+            /// The end of a thread waits for the barriers of its frees.
+            ThreadOutlivesItsBarriers = "thread_outlives_its_barriers",
+            /// After a refused call, nothing is restored of what another call has ended since.
+            ForgottenStaysForgotten = "forgotten_stays_forgotten",
             /// No barrier begins while a real free may hold the context.
             BarrierAvoidsRealFree = "barrier_avoids_real_free",
             /// If the driver refuses the barrier of a free, the driver itself waits instead.

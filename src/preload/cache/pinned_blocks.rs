@@ -92,7 +92,13 @@ pub(crate) fn buffer_id(address: u64) -> Option<u64> {
     buffer_id.filter(|_| address - begin < shape.bytes)
 }
 
+/// Returns the owner of an address. Once the driver has freed a piece, it may serve the address
+/// again, also to a request of which the library keeps nothing: so this waits for pieces that
+/// leave.
 pub(crate) fn owner(address: usize) -> Owner {
+    if rule_holds(Rule::LeavingMayBeAnothers) {
+        while_leaving(|(leaving, _)| *leaving == address);
+    }
     let blocks = lock(&BLOCKS);
     match blocks.lent.get(&address) {
         Some(lent) => Owner::Program(*lent),

@@ -160,6 +160,7 @@ fn give_back(pieces: Vec<(usize, Shape)>) -> usize {
         let ending = ending::ends(Key::Memory(*address as u64));
         let free = || real_frees::announced_everywhere(|| api::mem_free_host(*address));
         ending.finish(api::relaxed(free));
+        test_delay(Rule::LeavingMayBeAnothers);
         pinned_blocks::has_left(*address);
     }
     pieces.len()

@@ -128,11 +128,13 @@ fn names_exactly(address: usize) -> bool {
 /// Notes a range that the driver has provided.
 pub(crate) fn given(start: usize, bytes: usize) {
     let end = widen_bounds(start, bytes);
-    let older = RANGES.enter(start, end);
+    let gone = RANGES.with(|ranges| {
+        let gone = take_overlapped(ranges, start, end);
+        ranges.given.insert(start, end);
+        gone
+    });
     mark(start, end);
-    if let Some(older) = older.filter(|older| *older > end) {
-        unmark(start, older);
-    }
+    gone.into_iter().for_each(|(start, end)| unmark(start, end));
 }
 
 /// Runs the driver's call that registers this range. The device can reach it as soon as the call
@@ -145,7 +147,12 @@ pub(crate) fn registered_by(
     let end = widen_bounds(start, bytes);
     let code = RANGES.enter_by(start, end, || {
         mark(start, end);
-        call()
+        let code = call();
+        if code.is_ok() {
+            let gone = RANGES.with(|ranges| take_overlapped(ranges, start, end));
+            gone.into_iter().for_each(|(start, end)| unmark(start, end));
+        }
+        code
     });
     if code.is_err() {
         unmark(start, end);
@@ -153,14 +160,33 @@ pub(crate) fn registered_by(
     code
 }
 
+/// Removes the ranges that a range overlaps which the driver has just provided. They have ended
+/// with their context: the driver provides no memory twice.
+fn take_overlapped(
+    ranges: &mut handle_table::Pages<usize>,
+    start: usize,
+    end: usize,
+) -> Vec<(usize, usize)> {
+    if !rule_holds(Rule::OverlappedRangeIsGone) {
+        return Vec::new();
+    }
+    let below = ranges.given.range(..end).rev().map(|(start, end)| (*start, *end));
+    let gone: Vec<_> = below.take_while(|(_, its_end)| *its_end > start).collect();
+    gone.iter().for_each(|(start, _)| _ = ranges.given.remove(start));
+    gone
+}
+
 /// Runs the driver's call that ends the range starting here.
 pub(crate) fn end_by(start: usize, call: impl FnOnce() -> CuResult) -> CuResult {
     let end = RANGES.read(|ranges| ranges.given.get(&start).copied());
-    let code = RANGES.end_by(start, call);
+    // The driver may refuse, and meanwhile other threads' work may reach the memory.
+    let code = match rule_holds(Rule::RefusedEndHidesNothing) {
+        true => RANGES.end_visibly_by(start, call),
+        false => RANGES.end_by(start, call),
+    };
     match (end, code) {
         (Some(end), Ok(())) => unmark(start, end),
-        // The driver has refused, and the range is restored: its pages may have been cleared while
-        // it was removed.
+        // The pages may have been cleared while the range was removed.
         (Some(end), Err(_)) => mark(start, end),
         (None, _) => {}
     }

@@ -42,11 +42,12 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 34] = [
+    let groups: [&[Hazard]; 36] = [
         visible::results::ALL,
         visible::copies::ALL,
         visible::indirect::ALL,
         visible::kept_addresses::ALL,
+        visible::meanwhile::ALL,
         visible::reach::ALL,
         visible::values::ALL,
         visible::seldom::ALL,
@@ -67,6 +68,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         contexts::ends::ALL,
         contexts::green::ALL,
         contexts::across::ALL,
+        memory::in_flight::ALL,
         memory::ipc::ALL,
         memory::of_graphs::ALL,
         memory::full_cards::ALL,

@@ -3,6 +3,7 @@
 pub mod copies;
 pub mod indirect;
 pub mod kept_addresses;
+pub mod meanwhile;
 pub mod reach;
 pub mod results;
 pub mod seldom;

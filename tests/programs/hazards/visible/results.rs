@@ -275,7 +275,12 @@ pub fn filled(d: &Driver, value: u64) -> Outcome<u64> {
 
 /// Returns a page of ordinary memory that is never freed.
 pub fn page_of_host() -> u64 {
-    let page = std::alloc::Layout::from_size_align(4096, 4096).expect("a page");
+    pages_of_host(1)
+}
+
+/// Returns consecutive pages of ordinary memory that are never freed.
+pub fn pages_of_host(count: usize) -> u64 {
+    let pages = std::alloc::Layout::from_size_align(4096 * count, 4096).expect("some pages");
     // SAFETY: the layout is not empty.
-    unsafe { std::alloc::alloc_zeroed(page) as u64 }
+    unsafe { std::alloc::alloc_zeroed(pages) as u64 }
 }
