@@ -180,12 +180,12 @@ impl Ledger {
     /// their data. The first cause therefore counts as one visible submission itself: the next free
     /// waits once.
     pub fn note_visible(&self, cause: VisibleCause) -> bool {
-        let first = self.visible.note(cause);
-        if first {
+        // Counted before the cause can be seen: another thread with one may free next.
+        if self.visible.causes() == 0 {
             self.host_visible.begin(Lane::Shared);
             self.host_visible.end(Lane::Shared);
         }
-        first
+        self.visible.note(cause)
     }
 
     /// Records an observer. The result means the same as that of `submits`.

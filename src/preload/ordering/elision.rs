@@ -17,8 +17,10 @@ pub(crate) fn end(why: &str) {
 /// Ends the elision, and records the cause for the report.
 pub(crate) fn note(cause: UntrackedSubmission, why: &str) {
     gate::set(Condition::Untracked);
-    if LEDGER.elision.ends(cause) {
-        before_submission::flush_all();
+    let is_first = LEDGER.elision.ends(cause);
+    // Another thread may be in this call, and a deferred wait not submitted yet.
+    before_submission::flush_all();
+    if is_first {
         log::info(format_args!("{why}: every free issues a barrier and waits from now on"));
     }
 }

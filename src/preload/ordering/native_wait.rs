@@ -68,8 +68,10 @@ pub(crate) fn keep(context: &Context, pointer: DevicePointer) {
 /// Waits when the device is full: frees an empty segment, since any real free waits; otherwise
 /// synchronizes, if that can invalidate no capture; otherwise uses another free that waits.
 fn without_sentinel(context: &'static Context, reason: Wait) -> CuResult {
-    if bypass::is_caching() && release::one_by_waiting(context) {
-        return Ok(());
+    if bypass::is_caching()
+        && let Some(code) = release::one_by_waiting(context)
+    {
+        return code;
     }
     if captures::any() {
         return waits::timed(reason, free_pinned_page);

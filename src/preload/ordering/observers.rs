@@ -3,7 +3,7 @@
 //! proceeds, or returns.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use cachealloc_core::order::{Observer, UntrackedSubmission, VisibleCause};
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -215,7 +215,10 @@ const BYPASSING: [&str; 5] = [
 /// Checks the loaded objects if any were loaded since the last check. Called at the start and where
 /// memory is reserved: such a library works on memory that it was given.
 pub(crate) fn inspect_libraries() {
-    if !loaded_objects_changed() {
+    /// Number of changes at the last check.
+    static CHECKED: AtomicU64 = AtomicU64::new(u64::MAX);
+    let changes = objects::changes();
+    if CHECKED.load(Ordering::Acquire) == changes {
         return;
     }
     if RDMA.iter().any(|(library, device)| is_loaded(library) && exists(device)) {
@@ -228,6 +231,7 @@ pub(crate) fn inspect_libraries() {
             "a loaded library submits work that cachealloc does not observe",
         );
     }
+    CHECKED.store(changes, Ordering::Release);
 }
 
 /// Returns whether a device file's name begins with this; also `true` if there is a folder that
@@ -240,14 +244,6 @@ fn exists(path: &str) -> bool {
     };
     let mut names = entries.flatten().map(|entry| entry.file_name());
     names.any(|name| name.as_encoded_bytes().starts_with(begin.as_bytes()))
-}
-
-/// Returns whether objects were loaded or unloaded since the last call.
-fn loaded_objects_changed() -> bool {
-    use std::sync::atomic::AtomicU64;
-    static LAST: AtomicU64 = AtomicU64::new(u64::MAX);
-    let changes = objects::changes();
-    LAST.swap(changes, Ordering::Relaxed) != changes
 }
 
 fn is_loaded(library: &str) -> bool {

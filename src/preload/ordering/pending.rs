@@ -5,15 +5,13 @@
 //! any thread that knows of its return, by whatever means, relies on that. The library cannot tell
 //! which threads know; so
 //! * the thread of the free itself waits in its queries: it knows;
-//! * the pending barriers of a thread that has ended concern every thread: the ended thread was
-//!   joined, and if not, its free has returned all the same. In mode `relaxed` no free waits, and
-//!   a thread could end that on the plain driver is still inside its free. So there the end of a
-//!   thread waits for its frees (`stream_frees::thread_ends`);
+//! * the end of a thread waits for its frees: on the plain driver it would still be inside the last
+//!   one. If that is impossible, its pending barriers concern every thread: it was joined, and if
+//!   not, its free has returned all the same;
 //! * for the frees of other, living threads, a query that would return "not ready" waits as long as
 //!   `WAIT_BUDGET` lasts, and then returns that. It must not wait indefinitely: it may be the poll
 //!   of a loop that feeds the very kernel, by means that the library does not see. On the plain
-//!   driver, the free has not returned then. While a free is inside its own wait, nothing of that
-//!   context has to be waited for: that free has not returned.
+//!   driver, the free has not returned then.
 
 use core::ptr::null;
 use std::sync::RwLockReadGuard;
@@ -29,6 +27,7 @@ use crate::ordering::orphaned_barriers;
 use crate::ordering::orphaned_barriers::FreeBarrier;
 use crate::process::bounds;
 use crate::process::bounds::{Budget, Running};
+use crate::process::bypass;
 use crate::state::barriers::LEDGER;
 use crate::state::contexts;
 use crate::state::contexts::Context;
@@ -153,7 +152,8 @@ pub(crate) fn wait_for_others() -> bool {
     }
     let mut any = false;
     for context in contexts::all() {
-        if context.frees_in_progress.load(Ordering::Acquire) != 0 {
+        let frees = context.frees_in_progress.load(Ordering::Acquire);
+        if frees != 0 && !rule_holds(Rule::WaitingFreeHidesNone) {
             continue;
         }
         let Some(number) = context.covers.pending() else { continue };
@@ -305,10 +305,6 @@ pub(crate) fn wait_at_end(at_once: bool) {
             let is_others = at_once && thread != own && thread != 0;
             end_behind(&event, if is_others { &mut of_others } else { &mut until });
         }
-        // A free inside its wait has not returned.
-        if at_once && context.frees_in_progress.load(Ordering::Acquire) != 0 {
-            continue;
-        }
         if let Some(event) = pending.and_then(|pending| context.last_barrier.event(pending)) {
             end_behind(&event, if at_once { &mut of_others } else { &mut until });
         }
@@ -344,8 +340,14 @@ fn end_behind(event: &EventRef, until: &mut Running) {
     }
 }
 
-/// Hands over the pending barriers of a thread that ends: they concern every thread.
+/// Waits, in a thread that ends, for the barriers of its frees: on the plain driver, they would have
+/// waited. Those that remain concern every thread.
 pub(crate) fn thread_ended(thread: &Thread) {
+    if bypass::is_caching() && rule_holds(Rule::ThreadOutlivesItsBarriers) {
+        let inside = thread.inside.replace(true);
+        wait_own_for(thread, Wait::Teardown);
+        thread.inside.set(inside);
+    }
     contexts::all().for_each(|context| context.stream_frees.thread_ended(thread.number()));
     let aside = orphaned_barriers::take(thread);
     if rule_holds(Rule::PendingBarrierOutlivesThread) {
