@@ -16,6 +16,7 @@ use crate::lock::lock;
 use crate::ordering::orphaned_barriers;
 use crate::process::lock_timeout::LockWait;
 use crate::state::contexts::{Context, NO_ID};
+use crate::state::inflight_releases::InFlightRelease;
 use crate::state::registry;
 use crate::{clock, pagemap};
 
@@ -28,6 +29,9 @@ pub(crate) fn destroyed(context: &'static Context, caller: StackId) {
 }
 
 fn destroy(context: &'static Context, caller: StackId) -> Stats {
+    // Its memory is found nowhere until the limit and the device have it back.
+    let holds = rule_holds(Rule::EndedIsInFlight);
+    let _in_flight = holds.then(|| InFlightRelease::to(context.device, 1));
     context.living_id.store(NO_ID, Ordering::Release);
     registry::remove_from_alive(context);
     context.events.context_ended();

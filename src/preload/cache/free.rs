@@ -389,6 +389,9 @@ impl<'a> Free<'a> {
 
     /// Frees stream-ordered memory by `cuMemFree` when no event is available.
     fn park_assumed(&self) -> CuResult {
+        if let Some(error) = self.thread.refused_inside_callback() {
+            return self.conclude(Err(error));
+        }
         if self.is_private() {
             return self.park_for_barrier();
         }

@@ -25,6 +25,8 @@ use crate::state::contexts::Context;
 use crate::state::events::EventRef;
 use crate::state::inflight_releases::InFlightRelease;
 use crate::state::release::{ReleaseStream, ReleaseStreams};
+use crate::state::thread;
+use crate::state::thread::Thread;
 use crate::state::under_way::Waiter;
 use crate::statistics::counters;
 use crate::statistics::counters::Count;
@@ -42,8 +44,8 @@ impl ReleaseStreams {
 
     /// Synchronizes the streams that are complete, so that the device gets their memory. Waits for
     /// no work. The context must be current.
-    pub(crate) fn collect(&self) {
-        self.all().into_iter().for_each(ReleaseStream::collect);
+    pub(crate) fn collect(&self, device: i32) {
+        self.all().into_iter().for_each(|stream| stream.collect(device));
     }
 
     /// Releases memory that no work has touched, without a wait. Returns `false` if this driver has
@@ -59,7 +61,7 @@ impl ReleaseStreams {
 }
 
 impl ReleaseStream {
-    fn collect(&self) {
+    fn collect(&self, device: i32) {
         if self.uncollected_bytes.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -67,11 +69,16 @@ impl ReleaseStream {
         let _collecting = rule_holds(Rule::CollectTakesTurns).then(|| lock(&self.collecting));
         if api::stream_query(handle).is_ok() {
             test_delay(Rule::CollectTakesTurns);
-            let _ = self.wait(handle);
+            let _ = self.wait(handle, device);
         }
     }
 
-    fn wait(&self, handle: StreamHandle) -> CuResult {
+    /// Synchronizes the stream. The device gets its memory only then: another request finds it in
+    /// flight.
+    fn wait(&self, handle: StreamHandle, device: i32) -> CuResult {
+        let bytes = self.uncollected_bytes.load(Ordering::Relaxed);
+        let counts = bytes > 0 && rule_holds(Rule::CollectedIsInFlight);
+        let _in_flight = counts.then(|| InFlightRelease::to(device, bytes));
         changes::during(|| {
             self.uncollected_bytes.store(0, Ordering::Release);
             waits::timed(Wait::Release, || synchronize(handle))
@@ -207,7 +214,7 @@ impl PendingRelease {
         let mut code = Ok(());
         let _ = free_by_waiting(refused);
         if !now.is_empty() {
-            code = stream.wait(handle);
+            code = stream.wait(handle, context.device);
         }
         // Segments that a stream still uses are released when the stream is done. Nothing waits for
         // that: the driver's own allocation does not either (hazard 31).
@@ -293,6 +300,12 @@ fn give_back(
     taken: impl Fn(&mut Allocator) -> Vec<Segment>,
 ) -> (CuResult, u64) {
     let (mut code, mut bytes) = (Ok(()), 0);
+    // In a host function the driver refuses to release anything.
+    if thread::with(Thread::refused_inside_callback).is_some()
+        && rule_holds(Rule::HostFunctionReleasesNothing)
+    {
+        return (code, bytes);
+    }
     let caller = capture::of_free();
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
     for context in contexts::all().filter(concerned) {
@@ -311,7 +324,7 @@ fn give_back(
         free_left(context);
         if context.release_streams.has_uncollected() {
             let collect = || {
-                context.release_streams.collect();
+                context.release_streams.collect(context.device);
                 Ok(())
             };
             let _ = api::relaxed(|| context.enter(collect));
@@ -342,7 +355,7 @@ fn free_left(context: &Context) {
     };
     let release = || {
         left.retain(|segment| !goes(segment));
-        streams.collect();
+        streams.collect(context.device);
         Ok(())
     };
     let _ = api::relaxed(|| context.enter(release));
@@ -350,21 +363,21 @@ fn free_left(context: &Context) {
     drop(in_flight);
 }
 
-/// Releases one empty segment by the real, waiting free, and the rest after it. Returns `false` if
-/// there is no empty segment.
-pub(crate) fn one_by_waiting(context: &'static Context) -> bool {
+/// Releases one empty segment by the real, waiting free, and the rest after it. Returns the code of
+/// that free, or `None` if there is no empty segment.
+pub(crate) fn one_by_waiting(context: &'static Context) -> Option<CuResult> {
     let caller = capture::of_free();
     let mut allocator = lock(&context.allocator);
     let mut free = allocator.release_free();
-    let Some(first) = free.pop() else { return false };
+    let first = free.pop()?;
     context.recorder.segments_released(&mut allocator, core::slice::from_ref(&first), caller);
     let in_flight = InFlightRelease::to(context.device, first.bytes);
     let rest = PendingRelease::new(context, &mut allocator, free, caller);
     drop(allocator);
     pagemap::remove(first.base.0);
-    let _ = free_by_waiting([&first]);
+    let code = free_by_waiting([&first]);
     limits::give_back(context.device, first.bytes);
     drop(in_flight);
     let _ = rest.release(context, Waiter::StandsStill);
-    true
+    Some(code)
 }

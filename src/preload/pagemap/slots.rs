@@ -2,6 +2,7 @@
 //! compare-exchange, so the second of two frees fails. The core keeps the same block in its own
 //! tables; each transition states the order of the two updates.
 
+use core::ptr::eq;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cachealloc_core::BlockId;
@@ -238,9 +239,11 @@ fn no_slot(address: u64) -> ! {
     panic!("no block can begin at {address:#x}")
 }
 
-/// Empties the slot of a block that moves from a thread cache to the core.
-pub(crate) fn vacate(address: u64) {
+/// Empties the slot of a block that moves from a thread cache of this context to the core. If the
+/// context has ended in the driver, the address may be another context's by now.
+pub(crate) fn vacate(context: &Context, address: u64) {
     if let Some((extent, offset)) = find(address)
+        && (eq(extent.context(), context) || !rule_holds(Rule::OwnSlotsAreVacated))
         && let Some(slot) = extent.slot_at(offset)
     {
         empty(extent, offset, slot);

@@ -27,6 +27,7 @@ use crate::peer_reclaim::{Needed, ReclaimRequest};
 use crate::record::{HOST, capture};
 use crate::state::contexts::Context;
 use crate::state::thread;
+use crate::state::thread::Thread;
 use crate::state::under_way::Waiter;
 
 /// A request of the program.
@@ -86,7 +87,9 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<ChargedRequest>> {
     if counts {
         claim = claims::charge_with_reclaim(device, bytes, waiter(kind));
         if claim.is_none() {
-            return Err(CuError::OUT_OF_MEMORY);
+            // In a host function, the driver refuses the request for another reason.
+            let refused = thread::with(Thread::refused_inside_callback);
+            return Err(refused.unwrap_or(CuError::OUT_OF_MEMORY));
         }
     }
     let component = component_of(kind);

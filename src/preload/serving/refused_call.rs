@@ -140,8 +140,15 @@ pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> 
         retry::wait_for_frees(context, waiter);
     }
     let code = api::relaxed(|| release::everything_free(device, waiter));
-    let awaited = |device| inflight_releases::awaited_by(device, waiter);
-    let arrivals = device.map_or_else(inflight_releases::arrivals, awaited);
+    let mut devices: Vec<i32> = match device {
+        Some(device) => vec![device],
+        None if !rule_holds(Rule::RoomElsewhereIsAwaited) => Vec::new(),
+        None => contexts::all().map(|context| context.device).collect(),
+    };
+    devices.sort_unstable();
+    devices.dedup();
+    devices.into_iter().for_each(|device| _ = inflight_releases::awaited_by(device, waiter));
+    let arrivals = inflight_releases::arrivals();
     let more = core::mem::replace(seen, arrivals) != arrivals;
     code.is_ok() && more
 }

@@ -152,7 +152,7 @@ impl Pass {
 
     /// Releases what is due. The context must be current.
     fn give_back(&mut self, context: &'static Context) {
-        context.release_streams.collect();
+        context.release_streams.collect(context.device);
         self.note_complete();
         let Some(complete) = self.complete.filter(|_| self.has_stream()) else { return };
         if let Some(mark) = self.due.map(|due| due.min(complete)) {
@@ -171,7 +171,7 @@ impl Pass {
     /// must be current.
     fn give_back_wanted(&mut self, context: &'static Context) -> Option<u64> {
         let mark = self.wanted_before(context)?;
-        context.release_streams.collect();
+        context.release_streams.collect(context.device);
         let newest = self.completing.back().map(|(mark, _)| *mark);
         if self.complete.max(newest) < Some(mark) {
             self.expect_complete(context, mark);
@@ -186,7 +186,7 @@ impl Pass {
     /// Releases up to `wanted_bytes` for a peer process, as far as all work with them has completed
     /// by now, and returns how many. The context must be current.
     fn give(&mut self, context: &'static Context, wanted_bytes: u64) -> u64 {
-        context.release_streams.collect();
+        context.release_streams.collect(context.device);
         let mut given_bytes = self.give_complete(context, wanted_bytes);
         if given_bytes < wanted_bytes {
             // Memory that has become free since the last pass.

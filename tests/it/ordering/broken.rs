@@ -109,6 +109,25 @@ const TABLE: &[(Rule, &str, &str)] = &[
         "ordered,gpu_memory_limit_mb:100",
     ),
     (Rule::LeftIsReleased, "idle_memory_whose_release_is_refused", "ordered"),
+    (Rule::CollectedIsInFlight, "requests_beside_memory_that_is_collected", "ordered"),
+    (Rule::RoomElsewhereIsAwaited, "pool_memory_beside_a_release_on_another_device", "ordered"),
+    (Rule::EndedIsInFlight, "room_where_a_context_ends", "ordered,expandable_segments:true"),
+    (Rule::OwnSlotsAreVacated, "thread_ends_beside_the_end_of_its_context", "ordered"),
+    (
+        Rule::HostFunctionReleasesNothing,
+        "physical_memory_in_a_host_function",
+        "ordered,gpu_memory_limit_mb:50",
+    ),
+    (Rule::LeavingMayBeAnothers, "pinned_memory_where_another_leaves", "ordered,host_cache_mb:3"),
+    (Rule::ThreadOutlivesItsBarriers, "query_beside_the_last_call_of_a_thread", "ordered"),
+    (Rule::OverlappedRangeIsGone, "copy_to_a_range_around_an_ended_one", "ordered"),
+    (Rule::RefusedEndHidesNothing, "copy_beside_a_refused_end", "ordered"),
+    (Rule::WaitingFreeHidesNone, "query_behind_a_free_beside_another", "ordered"),
+    (
+        Rule::ForgottenStaysForgotten,
+        "pinned_argument_of_a_kernel_with_a_handle_of_another",
+        "ordered",
+    ),
     (Rule::LeftIsInFlight, "idle_memory_that_is_offered_again", "ordered"),
     (Rule::WaitingMissBlocksNobody, "stream_memory_beside_a_request_that_stands_still", "ordered"),
     (Rule::DetachedIsOver, "capture_of_a_green_context", "ordered"),
@@ -277,6 +296,8 @@ const HIDDEN_BY: &[(Rule, Rule)] = &[
     (Rule::BarrierAvoidsRealFree, Rule::DriversWaitIsWaitedAhead),
     (Rule::TeardownIsAnnounced, Rule::DriversWaitIsWaitedAhead),
     (Rule::DriversWaitIsWaitedAhead, Rule::GrowthAvoidsRealFree),
+    (Rule::PendingBarrierOutlivesThread, Rule::ThreadOutlivesItsBarriers),
+    (Rule::QueryWaitsForOwnFrees, Rule::ThreadOutlivesItsBarriers),
 ];
 
 const TRIES_MAX: usize = 40;
