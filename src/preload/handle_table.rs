@@ -143,8 +143,8 @@ impl<V: PartialEq> Pages<V> {
 }
 
 impl<V: Clone + PartialEq> HandleTable<V> {
-    /// Ends an entry without `Rule::OutBeforeDriver`: the driver may reuse it before it has left the
-    /// table.
+    /// Ends an entry without `Rule::OutBeforeDriver`: the driver may reuse the place before the
+    /// entry has left the table.
     #[cold]
     fn end_after(&self, place: usize, call: impl FnOnce() -> CuResult) -> CuResult {
         let code = call();
