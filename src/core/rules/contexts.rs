@@ -4,6 +4,8 @@
 macro_rules! contexts {
     ($join:ident $($others:tt)*) => {
         $join! { $($others)*
+            /// Access that the pool needs stays when the program disables its own.
+            OpenedStaysOpen = "opened_stays_open",
             /// Cached pinned memory is no longer used by any work.
             PinnedFreeWaits = "pinned_free_waits",
             /// Cached pinned memory is zeroed before it is reused.

@@ -55,6 +55,8 @@ macro_rules! order {
             RefusedEndHidesNothing = "refused_end_hides_nothing",
             /// A query waits for another thread's barrier also while a free waits.
             WaitingFreeHidesNone = "waiting_free_hides_none",
+            /// A free of a thread that ends waits, once that end may no longer be noticed.
+            LateFreesWait = "late_frees_wait",
             /// The end of a thread waits for the barriers of its frees.
             ThreadOutlivesItsBarriers = "thread_outlives_its_barriers",
             /// After a refused call, nothing is restored of what another call has ended since.

@@ -102,8 +102,12 @@ pub(crate) fn free_plainly(
     event: (EventRef, Place),
 ) {
     let made = free_waiting(context, freed, ready, Some(event.clone()), false);
-    let thread = thread::with(Thread::number);
-    thread::watch();
+    let (thread, is_watched) = thread::with(|thread| {
+        (thread.number(), thread.watch_end() || !rule_holds(Rule::LateFreesWait))
+    });
+    if !is_watched {
+        let _ = waits::timed(Wait::Teardown, || api::relaxed(|| event.0.synchronize()));
+    }
     let free = PlainFree { event: event.0, made, thread };
     *lock(&context.stream_frees.last_plain_free) = Some(free.clone());
     lock(&context.stream_frees.plain_frees).push(free);

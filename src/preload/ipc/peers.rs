@@ -5,6 +5,8 @@
 
 use std::sync::Mutex;
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::cache::arenas;
 use crate::contexts::lookup;
 use crate::driver::api;
@@ -97,17 +99,26 @@ fn open_to(guest: &'static Context, owner: i32) {
         arenas::admit_peer(context, guest.device);
         let code = api::relaxed(|| guest.enter(|| api::ctx_enable_peer_access(context.handle, 0)));
         match code {
-            Ok(()) => {
-                let opening = Opening { owner: context.id, guest: guest.id };
-                lock(&PEERS).opened.push((opening, false));
+            Ok(()) => note_opened(context, guest, false),
+            // The program enabled it first, and may disable it while the pool stays open.
+            Err(CuError::PEER_ACCESS_ALREADY_ENABLED) => {
+                if rule_holds(Rule::OpenedStaysOpen) {
+                    note_opened(context, guest, true);
+                }
             }
-            // The program enabled it first.
-            Err(CuError::PEER_ACCESS_ALREADY_ENABLED) => {}
             Err(error) => log::warn(format_args!(
                 "cannot open the pool memory of device {} to device {}: {error}",
                 owner, guest.device
             )),
         }
+    }
+}
+
+/// Notes access that has to stay, unless that is known. `of_program`: the program has enabled it.
+fn note_opened(owner: &Context, guest: &Context, of_program: bool) {
+    let (mut peers, opening) = (lock(&PEERS), Opening { owner: owner.id, guest: guest.id });
+    if peers.of_program(opening).is_none() {
+        peers.opened.push((opening, of_program));
     }
 }
 

@@ -55,7 +55,15 @@ pub(crate) fn track(thread: &Thread, context: &Context, number: BarrierNumber, e
     thread.tracked.set(tracked);
     match replace_event(thread, event.into_raw()) {
         Some(old) => old.keep(thread),
-        None => _ = thread::watch(),
+        None => wait_if_unwatched(thread),
+    }
+}
+
+/// Waits for the barrier at once if the end of the thread will not be noticed, where it would be
+/// waited for.
+fn wait_if_unwatched(thread: &Thread) {
+    if !thread.watch_end() && rule_holds(Rule::LateFreesWait) {
+        wait_own_for(thread, Wait::Teardown);
     }
 }
 

@@ -336,9 +336,15 @@ impl Thread {
         self.seat.get()
     }
 
+    /// Notes that this thread holds something to be released when it ends. Returns `false` if that
+    /// will not be noticed: once it ends, this may be the last round of its destructors.
+    pub(crate) fn watch_end(&self) -> bool {
+        !self.has_ended.get() && watch()
+    }
+
     /// Takes a seat, if the thread has none and can free it at its end. Returns whether it has one.
     pub(crate) fn take_seat(&self) -> bool {
-        if self.seat.get() == seats::SHARED && !self.has_ended.get() && watch() {
+        if self.seat.get() == seats::SHARED && self.watch_end() {
             self.seat.set(seats::take());
         }
         self.seat.get() != seats::SHARED

@@ -2,7 +2,7 @@
 //! context that ends meanwhile.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED};
 
@@ -35,6 +35,11 @@ pub const ALL: &[Hazard] = &[
         Always,
         query_beside_the_last_call_of_a_thread,
         machine = "CACHEALLOC_BOUND=FREES_OF_OTHERS:50"
+    ),
+    hazard!(
+        Full,
+        query_behind_a_free_in_the_last_destructor,
+        machine = "CACHEALLOC_BOUND=FREES_OF_OTHERS:0"
     ),
     hazard!(Always, physical_memory_in_a_host_function, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, free_in_a_host_function_beside_a_capture),
@@ -183,6 +188,46 @@ fn pinned_memory_where_another_leaves(d: &Driver) -> Verdict {
         cycles.join().expect("no program panics")?;
         Ok(format!("refused {refused_count}"))
     })
+}
+
+static LAST_DRIVER: AtomicU64 = AtomicU64::new(0);
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+/// Sets the key again in the first rounds of the thread's destructors, and frees in the last one.
+unsafe extern "C" fn free_in_the_last_round(round: *mut c_void) {
+    /// PTHREAD_DESTRUCTOR_ITERATIONS of glibc.
+    const ROUNDS: usize = 4;
+    if (round as usize) < ROUNDS {
+        // SAFETY: the key exists.
+        unsafe {
+            libc::pthread_setspecific(KEY.load(Ordering::SeqCst), (round as usize + 1) as *const _)
+        };
+        return;
+    }
+    // SAFETY: the driver outlives the thread.
+    let driver = unsafe { &*(LAST_DRIVER.load(Ordering::SeqCst) as *const Driver) };
+    let _ = driver.free(BLOCK.load(Ordering::SeqCst));
+}
+
+/// A thread frees where the library no longer notices its end.
+fn query_behind_a_free_in_the_last_destructor(d: &Driver) -> Verdict {
+    let (stream, event, work) = (d.stream()?, d.event()?, d.alloc(SMALL)?);
+    let mut key = 0;
+    // SAFETY: the function takes the value that `pthread_setspecific` has set.
+    unsafe { libc::pthread_key_create(&mut key, Some(free_in_the_last_round)) };
+    KEY.store(key, Ordering::SeqCst);
+    LAST_DRIVER.store(std::ptr::from_ref(d) as u64, Ordering::SeqCst);
+    in_thread(d, || {
+        BLOCK.store(d.alloc(SMALL)?, Ordering::SeqCst);
+        fill(d, stream, work, SMALL, 1, LATE)?;
+        d.record(event, stream)?;
+        // SAFETY: the key exists.
+        unsafe { libc::pthread_setspecific(key, 1 as *const c_void) };
+        Ok(())
+    })?;
+    // A scope waits for the closure of its thread only.
+    sleep_ms(100);
+    Ok(format!("code {}", code(call!(d, cuEventQuery(event)))))
 }
 
 static BLOCK: AtomicU64 = AtomicU64::new(0);

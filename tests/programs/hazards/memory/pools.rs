@@ -24,6 +24,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, pool_open_to_a_peer, machine = "SIM_DEVICES=2"),
     hazard!(Always, pool_opened_behind_an_allocation, machine = "SIM_DEVICES=2"),
     hazard!(Always, pool_opened_before_the_peer_is_used, machine = "SIM_DEVICES=2"),
+    hazard!(Always, pool_opened_beside_access_that_ends, machine = "SIM_DEVICES=2"),
 ];
 
 const MIB: usize = 1 << 20;
@@ -265,6 +266,27 @@ fn pool_opened_behind_an_allocation(d: &Driver) -> Verdict {
     d.synchronize_stream(there)?;
     d.set_context(first)?;
     let right = holds(d, block, BYTES, 3)?;
+    d.free_async(block, stream)?;
+    Ok(format!("codes {codes:?}, contents right: {right}"))
+}
+
+/// The program enables peer access between contexts, opens the pool as well, and disables the
+/// former.
+fn pool_opened_beside_access_that_ends(d: &Driver) -> Verdict {
+    let (first, stream, pool) = (d.context(), d.stream()?, default_pool(d)?);
+    let block = d.alloc_async(BYTES, stream)?;
+    d.synchronize_stream(stream)?;
+    d.use_device(1)?;
+    let there = d.stream()?;
+    call!(d, cuCtxEnablePeerAccess(first, 0))?;
+    let access = [1_u32, 1, 3];
+    call!(d, cuMemPoolSetAccess(pool, access.as_ptr().cast(), 1))?;
+    let ends = || code(call!(d, cuCtxDisablePeerAccess(first)));
+    let codes = [ends(), ends()];
+    fill(d, there, block, BYTES, 2, LATE)?;
+    d.synchronize_stream(there)?;
+    d.set_context(first)?;
+    let right = holds(d, block, BYTES, 2)?;
     d.free_async(block, stream)?;
     Ok(format!("codes {codes:?}, contents right: {right}"))
 }
