@@ -19,11 +19,11 @@ use crate::driver::sys::{CuResult, GraphHandle, NODE_GRAPH, NODE_MEM_ALLOC};
 use crate::handle_table::HandleTable;
 use crate::memory_hooks::other_memory::Observed;
 use crate::record;
+use crate::state::contexts;
 
 /// Memory that an executable graph needs, and whether the driver has provided it.
 #[derive(Clone, PartialEq)]
 struct Need {
-    bytes: u64,
     backed: bool,
     /// Unique number of this executable graph: handles are reused.
     number: u64,
@@ -60,15 +60,15 @@ pub(crate) fn instantiated(executable: usize, graph: GraphHandle) {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let mut nodes = Vec::new();
     add_nodes_of(graph, &mut nodes);
-    let bytes = bytes_of(&nodes);
-    if bytes == 0 && !any() {
+    let needs_none = nodes.is_empty();
+    if needs_none && !any() {
         return;
     }
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let need = Need { bytes, backed: false, number, nodes: nodes.into() };
-    NEEDS.with(|needs| match bytes {
-        0 => needs.given.remove(&executable),
-        _ => needs.given.insert(executable, need),
+    let need = Need { backed: false, number, nodes: nodes.into() };
+    NEEDS.with(|needs| match needs_none {
+        true => needs.given.remove(&executable),
+        false => needs.given.insert(executable, need),
     });
 }
 
@@ -182,31 +182,47 @@ pub(crate) fn trimmed() {
     NEEDS.with(|needs| needs.given.values_mut().for_each(|need| need.backed = false));
 }
 
-/// Returns whether this graph may find the device too full.
-pub(crate) fn lacks_room(executable: usize) -> bool {
+/// Returns the devices that this executable may find too full.
+pub(crate) fn lacks_room_on(executable: usize) -> Vec<i32> {
     let missing = NEEDS.read(|needs| {
         let need = needs.given.get(&executable).filter(|need| !need.backed)?;
-        Some(need.bytes)
+        Some(need.nodes.clone())
     });
-    missing.is_some_and(is_too_much)
+    too_full_for(missing.as_deref().unwrap_or_default())
 }
 
-/// Returns whether an executable made of this graph may find the device too full when it is
-/// uploaded.
-pub(crate) fn graph_lacks_room(graph: GraphHandle) -> bool {
+/// Returns the devices that an executable made of this graph may find too full when it is uploaded.
+pub(crate) fn graph_lacks_room_on(graph: GraphHandle) -> Vec<i32> {
     let mut nodes = Vec::new();
     add_nodes_of(graph, &mut nodes);
-    let bytes = bytes_of(&nodes);
-    bytes != 0 && is_too_much(bytes)
+    too_full_for(&nodes)
 }
 
-fn is_too_much(bytes: u64) -> bool {
-    api::mem_get_info().is_ok_and(|(free, _)| (free as u64) < bytes.saturating_add(SLACK_BYTES))
+fn too_full_for(nodes: &[MemoryNode]) -> Vec<i32> {
+    let is_too_full = |(device, bytes): (i32, u64)| {
+        let free_bytes = free_bytes_of(device)?;
+        (free_bytes < bytes.saturating_add(SLACK_BYTES)).then_some(device)
+    };
+    bytes_of(nodes).into_iter().filter_map(is_too_full).collect()
 }
 
-/// Returns the bytes of the nodes: too much if nodes share memory.
-fn bytes_of(nodes: &[MemoryNode]) -> u64 {
-    nodes.iter().map(|node| node.bytes).fold(0, u64::saturating_add)
+/// Returns the free bytes of a device, or `None` if nothing is cached there.
+fn free_bytes_of(device: i32) -> Option<u64> {
+    let free = || api::mem_get_info().map(|(free, _)| free as u64);
+    match api::ctx_get_device() {
+        Ok(current) if current == device => free().ok(),
+        _ => contexts::all().find(|context| context.device == device)?.enter(free).ok(),
+    }
+}
+
+/// Returns the bytes of the nodes on each device: too much if nodes share memory.
+fn bytes_of(nodes: &[MemoryNode]) -> BTreeMap<i32, u64> {
+    let mut bytes = BTreeMap::new();
+    for node in nodes {
+        let sum: &mut u64 = bytes.entry(node.device).or_default();
+        *sum = sum.saturating_add(node.bytes);
+    }
+    bytes
 }
 
 fn add_nodes_of(graph: GraphHandle, nodes: &mut Vec<MemoryNode>) {

@@ -118,9 +118,10 @@ pub(crate) fn ending(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> C
     result
 }
 
-/// Drops all captures that did not begin on these streams.
+/// Drops all captures that did not begin on these streams. Their graphs end with them.
 pub(crate) fn keep(runs: impl Fn(u64) -> bool) {
-    lock(&OPEN).retain(|capture| runs(capture.origin.id));
+    let dropped: Vec<_> = lock(&OPEN).extract_if(.., |capture| !runs(capture.origin.id)).collect();
+    dropped.iter().for_each(|capture| capture.let_go());
 }
 
 /// Returns the capture that a call of this thread belongs to; see Note [Whose capture].
@@ -229,6 +230,14 @@ pub(crate) fn takes_full_order(stream: StreamHandle) -> bool {
     marked
 }
 
+/// Restores the mark that `takes_full_order` has returned: the driver has refused the launch.
+pub(crate) fn needs_full_order(stream: StreamHandle) {
+    if let Some((capture, _)) = of_stream(stream) {
+        lock(&capture.work).full_order.push(stream);
+        FULL_ORDER_COUNT.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
 impl OpenCapture {
     /// Locks the capture for a call that belongs to it. Returns `None` if it has ended or was
     /// invalidated.
@@ -237,8 +246,11 @@ impl OpenCapture {
         (!work.over && self.is_active()).then_some(work)
     }
 
+    /// Returns whether the capture goes on. Another thread's default stream cannot be asked: there
+    /// it goes on until its end.
     fn is_active(&self) -> bool {
-        self.origin.now().is_some_and(|now| now.number == self.number)
+        !self.origin.may_be_asked()
+            || self.origin.now().is_some_and(|now| now.number == self.number)
     }
 
     /// Returns its memory in this context.
@@ -260,8 +272,11 @@ impl OpenCapture {
     /// Returns whether, on the plain driver, an allocation of this thread is made at once and not
     /// as part of the capture.
     pub(crate) fn lets_allocate(&self, thread: &Thread) -> bool {
-        let others = self.mode != CAPTURE_MODE_GLOBAL && thread.number() != self.thread;
-        self.mode == CAPTURE_MODE_RELAXED || others || api::capture_mode() == CAPTURE_MODE_RELAXED
+        // Neither a thread-local capture nor a thread in that mode concerns another one.
+        let is_own = thread.number() == self.thread;
+        let is_local = |mode: u32| mode != CAPTURE_MODE_GLOBAL && !is_own;
+        let lets = |mode: u32| mode == CAPTURE_MODE_RELAXED || is_local(mode);
+        lets(self.mode) || lets(api::capture_mode())
     }
 
     /// Notes a served call that, on the plain driver, would have ended the capture, or been a part

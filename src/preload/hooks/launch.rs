@@ -83,9 +83,23 @@ pub(crate) fn kernel_ex(
             // SAFETY: this hook serves all its forms; the arguments are the program's.
             unsafe { api::launch_kernel_ex(function.id, &config, kernel, params, extra) }
         };
-        return launch(function, kernel, params, extra, ordered);
+        let code = launch(function, kernel, params, extra, ordered);
+        if code.is_err() {
+            still_needs_order(stream_of(function, config.hStream as usize));
+        }
+        return code;
     }
     launch(function, kernel, params, extra, real)
+}
+
+/// Notes that the driver has refused a launch in full order: the next one must be in that order.
+#[cold]
+fn still_needs_order(stream: StreamHandle) {
+    if captures::maybe() && captures::is_capturing(stream) {
+        open_captures::needs_full_order(stream);
+    } else if let Ok(id) = api::stream_get_id(stream) {
+        programmatic_launch::block_given(id);
+    }
 }
 
 /// Returns replacement attributes for a launch that may start before its predecessor ends, if it
@@ -180,7 +194,7 @@ pub(crate) fn graph_instantiate_with(
     let flags = unsafe { params.as_ref() }.copied().unwrap_or(0);
     let uploads = flags & GRAPH_INSTANTIATE_UPLOAD != 0;
     if uploads && rule_holds(Rule::UploadMakesRoom) {
-        beside(function, || make_room_if(graph_memory::graph_lacks_room(graph)));
+        beside(function, || make_room_on(graph_memory::graph_lacks_room_on(graph)));
     }
     let code = graph_instantiate(function, executable, graph, real);
     if uploads && code.is_ok() && !executable.is_null() && graph_memory::any() {
@@ -220,7 +234,7 @@ fn with_graph_memory(
     if !graph_memory::any() {
         return common::submit_to(function, look, MayBeCaptured::No, real);
     }
-    beside(function, || make_room_if(graph_memory::lacks_room(executable)));
+    beside(function, || make_room_on(graph_memory::lacks_room_on(executable)));
     let code = common::submit_to(function, look, MayBeCaptured::No, real);
     if code.is_ok() {
         graph_memory::launched(executable);
@@ -230,10 +244,10 @@ fn with_graph_memory(
 
 /// Releases cached memory before the driver allocates the memory of a graph: what the driver has
 /// allocated when it finds the device too full is lost.
-fn make_room_if(lacks_room: bool) {
-    if lacks_room {
-        let device = api::ctx_get_device().ok();
-        refused_call::make_room(device, Waiter::StandsStill, &mut inflight_releases::arrivals());
+fn make_room_on(devices: Vec<i32>) {
+    for device in devices {
+        let arrivals = &mut inflight_releases::arrivals();
+        refused_call::make_room(Some(device), Waiter::StandsStill, arrivals);
     }
 }
 

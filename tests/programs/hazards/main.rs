@@ -42,7 +42,7 @@ fn main() {
 }
 
 fn all() -> impl Iterator<Item = &'static Hazard> {
-    let groups: [&[Hazard]; 36] = [
+    let groups: [&[Hazard]; 37] = [
         visible::results::ALL,
         visible::copies::ALL,
         visible::indirect::ALL,
@@ -70,6 +70,7 @@ fn all() -> impl Iterator<Item = &'static Hazard> {
         contexts::across::ALL,
         memory::in_flight::ALL,
         memory::ipc::ALL,
+        memory::of_captures::ALL,
         memory::of_graphs::ALL,
         memory::full_cards::ALL,
         memory::scarce::ALL,

@@ -3,6 +3,7 @@
 pub mod full_cards;
 pub mod in_flight;
 pub mod ipc;
+pub mod of_captures;
 pub mod of_graphs;
 pub mod pools;
 pub mod scarce;
