@@ -169,8 +169,12 @@ pub(crate) fn claim(device: i32, bytes: u64) -> Option<Claim> {
         return Some(claim_late(row, device, bytes));
     }
     let added = row.held_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-    // Not `then_some`: a claim that was not made must not be dropped.
-    added.is_ok().then(|| Claim { device, bytes })
+    match added {
+        Ok(_) => Some(Claim { device, bytes }),
+        // No device has that much: the driver refuses it.
+        Err(_) if limit_bytes == NO_LIMIT => Some(Claim { device, bytes: 0 }),
+        Err(_) => None,
+    }
 }
 
 /// The end of `claim` without `Rule::LimitClaimsFirst`: another thread may have claimed the same

@@ -7,6 +7,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::cache::{alloc, blocks, fill, free, stream_frees};
 use crate::contexts::lookup;
+use crate::driver::api;
 use crate::driver::sys::CuResult;
 use crate::driver_memory::limits;
 use crate::driver_memory::table::Key;
@@ -247,7 +248,11 @@ pub(crate) fn info(
         });
     }
     let code = common::retried(function, real);
-    if !bypass::is_caching() || code.is_err() || free_bytes.is_null() {
+    if !bypass::is_caching() || code.is_err() {
+        return code;
+    }
+    if free_bytes.is_null() {
+        beside(function, || show_limit(total_bytes, api::ctx_get_device().ok()));
         return code;
     }
     guarded(
@@ -286,15 +291,20 @@ pub(crate) fn total(
     real: impl Real,
 ) -> CuResult {
     let code = real();
-    if code.is_ok() && !bytes.is_null() {
-        beside(function, || {
-            if let Some(limit_bytes) = limits::of(device) {
-                // SAFETY: the driver has just written it.
-                unsafe { *bytes = (*bytes).min(limit_bytes as usize) };
-            }
-        });
+    if code.is_ok() {
+        beside(function, || show_limit(bytes, Some(device)));
     }
     code
+}
+
+/// Reduces the total that the driver has just written, if not null, to the limit of the device.
+fn show_limit(total_bytes: *mut usize, device: Option<i32>) {
+    if !total_bytes.is_null()
+        && let Some(limit_bytes) = device.and_then(limits::of)
+    {
+        // SAFETY: the driver has just written it.
+        unsafe { *total_bytes = (*total_bytes).min(limit_bytes as usize) };
+    }
 }
 
 /// Memory that all contexts on the device of `current` could release. On the plain driver,

@@ -200,7 +200,10 @@ unsafe extern "C" fn free_in_the_last_round(round: *mut c_void) {
     if (round as usize) < ROUNDS {
         // SAFETY: the key exists.
         unsafe {
-            libc::pthread_setspecific(KEY.load(Ordering::SeqCst), (round as usize + 1) as *const _)
+            libc::pthread_setspecific(
+                KEY.load(Ordering::SeqCst),
+                std::ptr::without_provenance(round as usize + 1),
+            )
         };
         return;
     }
@@ -222,7 +225,7 @@ fn query_behind_a_free_in_the_last_destructor(d: &Driver) -> Verdict {
         fill(d, stream, work, SMALL, 1, LATE)?;
         d.record(event, stream)?;
         // SAFETY: the key exists.
-        unsafe { libc::pthread_setspecific(key, 1 as *const c_void) };
+        unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(1)) };
         Ok(())
     })?;
     // A scope waits for the closure of its thread only.
