@@ -3,6 +3,8 @@
 macro_rules! captures {
     ($join:ident $($others:tt)*) => {
         $join! { $($others)*
+            /// No notice of a graph is waited for while a real free may hold the context.
+            FenceAvoidsRealFree = "fence_avoids_real_free",
             /// A freed block of a private pool is not reused before the pool ends, unless the
             /// capture allows it.
             PrivateWaitsForPool = "private_waits_for_pool",

@@ -213,11 +213,12 @@ pub(crate) fn assume_over(context: &'static Context) {
     if !rule_holds(Rule::AssumedOverWhereShort) || config::zone_bytes() != 0 {
         return;
     }
-    let assumed = core::mem::take(&mut *lock(&context.stream_frees.assumed));
-    if assumed.is_empty() {
+    if lock(&context.stream_frees.assumed).is_empty() {
         return;
     }
+    // Before the list: another request finds it empty only when the blocks are free.
     let mut allocator = lock(&context.allocator);
+    let assumed = core::mem::take(&mut *lock(&context.stream_frees.assumed));
     for Assumed { waiting, behind } in assumed {
         match behind.filter(|_| rule_holds(Rule::AssumedWaitsForBefore)) {
             Some((behind, event)) => {

@@ -16,6 +16,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::driver::sys::{STREAM_NON_BLOCKING, StreamHandle};
 use crate::driver::{api, graphs};
 use crate::lock::lock;
+use crate::ordering::real_frees;
 use crate::process::bounds;
 use crate::state::contexts;
 use crate::state::contexts::Context;
@@ -87,6 +88,11 @@ pub(crate) fn pass(context: &Context, keeps_memory: impl FnOnce() -> bool) {
         behind != before.behind && before.over < awaited && rule_holds(Rule::GraphEndsAfterFrees);
     let due = awaited < ended || may_be_over;
     if !due || !rule_holds(Rule::GraphEndsAreAwaited) || !keeps_memory() {
+        return;
+    }
+    // The driver would block until that free returns. A later request waits for the notices.
+    if real_frees::any(context) && rule_holds(Rule::FenceAvoidsRealFree) {
+        bounds::REPORTS_WITHOUT_MEMORY.until(|| false);
         return;
     }
     // From now on: what the program learns while this waits may come too late for it.

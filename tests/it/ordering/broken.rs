@@ -119,6 +119,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
         "ordered,gpu_memory_limit_mb:50",
     ),
     (Rule::LeavingMayBeAnothers, "pinned_memory_where_another_leaves", "ordered,host_cache_mb:3"),
+    (Rule::FenceAvoidsRealFree, "physical_memory_behind_a_graph_beside_a_free", "ordered"),
     (Rule::LateFreesWait, "query_behind_a_free_in_the_last_destructor", "ordered"),
     (Rule::OpenedStaysOpen, "pool_opened_beside_access_that_ends", "ordered"),
     (Rule::ThreadOutlivesItsBarriers, "query_beside_the_last_call_of_a_thread", "ordered"),

@@ -2,11 +2,15 @@
 
 use cachealloc_tests::driver::{Driver, Outcome, RELAXED, Stream};
 
+use crate::memory::scarce::physical_memory;
+use crate::memory::shortage::beside_a_capture;
 use crate::tools::*;
+use crate::waits::beside_a_free::beside_a_free_that_waits;
 
 pub const ALL: &[Hazard] = &[
     hazard!(Always, memory_of_a_graph_that_ends_beside_a_capture, machine = "SIM_MEMORY_MB=192"),
     hazard!(Always, block_in_use_of_a_graph_that_ends_beside_a_capture),
+    hazard!(Always, physical_memory_behind_a_graph_beside_a_free, machine = "SIM_MEMORY_MB=64"),
 ];
 
 const MIB: usize = 1 << 20;
@@ -54,6 +58,20 @@ fn block_in_use_of_a_graph_that_ends_beside_a_capture(d: &Driver) -> Verdict {
         }
     }
     Ok("ok".into())
+}
+
+/// [10] A request finds no memory while another thread's free waits in the driver, because a stream
+/// captures. A graph has just ended, and another one keeps memory.
+fn physical_memory_behind_a_graph_beside_a_free(d: &Driver) -> Verdict {
+    let (stream, spins) = (d.stream()?, (d.stream()?, d.pinned(64)?));
+    let _held = d.alloc(30 * MIB)?;
+    let ends = graph_without_its_block(d, stream, MIB, |block| d.free(block))?;
+    let _stays = graph_without_its_block(d, stream, MIB, |block| d.free(block))?;
+    d.destroy_graph(ends)?;
+    let asks = || physical_memory(d, 40 * MIB);
+    let beside = || beside_a_free_that_waits(d, spins, asks);
+    let (verdict, ended) = beside_a_capture(d, RELAXED, beside)?;
+    Ok(format!("{verdict}, end {ended}"))
 }
 
 /// Captures a fill of a new block. `free` frees it while the capture is open.
