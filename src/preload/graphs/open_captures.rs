@@ -15,7 +15,7 @@
 //! waits for, or end the capture.
 
 use core::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use cachealloc_core::rules::{Rule, rule_holds};
@@ -118,9 +118,28 @@ pub(crate) fn ending(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> C
     result
 }
 
-/// Drops all captures that did not begin on these streams. Their graphs end with them.
+/// Captures that have ended without a call of the program, and not let go of their memory yet.
+static DROPPED: Mutex<Vec<Arc<OpenCapture>>> = Mutex::new(Vec::new());
+static DROPPED_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Drops all captures that did not begin on these streams. The caller may hold locks under which
+/// no memory can be let go.
 pub(crate) fn keep(runs: impl Fn(u64) -> bool) {
-    let dropped: Vec<_> = lock(&OPEN).extract_if(.., |capture| !runs(capture.origin.id)).collect();
+    // Where the lock is held, the program ends the capture.
+    let has_no_end = |capture: &Arc<OpenCapture>| capture.work.try_lock().is_ok_and(|it| !it.over);
+    let mut dropped = lock(&DROPPED);
+    let mut open = lock(&OPEN);
+    dropped.extend(open.extract_if(.., |capture| !runs(capture.origin.id)).filter(has_no_end));
+    DROPPED_COUNT.store(dropped.len(), Ordering::Release);
+}
+
+/// Lets go the memory of the captures that were dropped.
+pub(crate) fn let_go_dropped() {
+    if DROPPED_COUNT.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let dropped = core::mem::take(&mut *lock(&DROPPED));
+    DROPPED_COUNT.store(0, Ordering::Release);
     dropped.iter().for_each(|capture| capture.let_go());
 }
 

@@ -23,6 +23,7 @@ use cachealloc_core::PrivatePool;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
+use crate::graphs::open_captures;
 use crate::graphs::{destruction_fence, pools};
 use crate::lock::lock;
 use crate::ordering::{barrier, captures, native_wait};
@@ -48,6 +49,7 @@ static UPDATED: AtomicBool = AtomicBool::new(false);
 /// Makes the memory of graphs that have ended ordinary memory. Never waits.
 #[inline]
 pub(crate) fn reap() {
+    open_captures::let_go_dropped();
     if pools::has_notes() || ENDED_COUNT.load(Ordering::Relaxed) != 0 {
         reap_ended();
     }

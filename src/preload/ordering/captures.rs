@@ -138,6 +138,8 @@ pub(crate) fn thread_ended(thread: &Thread) {
         captures.stream_destroyed(*id);
     }
     set.publish();
+    drop(set);
+    open_captures::let_go_dropped();
 }
 
 /// Drops the captures of a context that has ended with all its streams.
@@ -145,12 +147,15 @@ pub(crate) fn context_destroyed(context: &Context) {
     let mut set = lock(&SET);
     set.captures.context_destroyed(context.id);
     set.publish();
+    drop(set);
+    open_captures::let_go_dropped();
 }
 
 /// Drops the captures on the streams of a green context that has ended.
 pub(crate) fn green_context_destroyed() {
     if maybe() {
         lock(&SET).drop_what_has_ended();
+        open_captures::let_go_dropped();
     }
     // Even if another thread has asked about the captures before this one, and dropped them.
     pools::note_graph_ended();
