@@ -74,7 +74,7 @@ pub(crate) fn thread_ended(thread: &Thread) {
 pub(crate) fn take_back(context: &Context, allocator: &mut Allocator, cached: CachedBlock) {
     context.correction.left_list(allocator, cached.id());
     // The slot first: its next owner writes it under this lock.
-    pagemap::vacate(context, cached.address);
+    pagemap::vacate_of(context, cached.address);
     free_in_core(context, allocator, cached.id(), ReuseCondition::Everywhere);
 }
 
@@ -230,7 +230,7 @@ fn end(
     address: u64,
     requested_bytes: u64,
 ) {
-    pagemap::vacate(context, address);
+    pagemap::vacate(address);
     context.correction.passed_by(allocator, block, requested_bytes);
 }
 

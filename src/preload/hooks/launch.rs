@@ -234,6 +234,17 @@ fn with_graph_memory(
     if !graph_memory::any() {
         return common::submit_to(function, look, MayBeCaptured::No, real);
     }
+    with_room(function, executable, look, real)
+}
+
+/// Submits a graph that may need memory.
+#[inline(never)]
+fn with_room(
+    function: &'static Function,
+    executable: usize,
+    look: bool,
+    real: impl Real,
+) -> CuResult {
     beside(function, || make_room_on(graph_memory::lacks_room_on(executable)));
     let code = common::submit_to(function, look, MayBeCaptured::No, real);
     if code.is_ok() {

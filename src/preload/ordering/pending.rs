@@ -61,6 +61,8 @@ pub(crate) fn track(thread: &Thread, context: &Context, number: BarrierNumber, e
 
 /// Waits for the barrier at once if the end of the thread will not be noticed, where it would be
 /// waited for.
+#[cold]
+#[inline(never)]
 fn wait_if_unwatched(thread: &Thread) {
     if !thread.watch_end() && rule_holds(Rule::LateFreesWait) {
         wait_own_for(thread, Wait::Teardown);

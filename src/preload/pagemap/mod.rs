@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 pub(crate) use crate::state::slot::{Kind, Slot};
 pub(crate) use extent::Extent;
-pub(crate) use slots::{Claimed, LiveBlock, fresh_buffer_id, occupy, vacate};
+pub(crate) use slots::{Claimed, LiveBlock, fresh_buffer_id, occupy, vacate, vacate_of};
 
 use crate::heap;
 use crate::lock::lock;

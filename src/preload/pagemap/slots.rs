@@ -239,14 +239,21 @@ fn no_slot(address: u64) -> ! {
     panic!("no block can begin at {address:#x}")
 }
 
-/// Empties the slot of a block that moves from a thread cache of this context to the core. If the
-/// context has ended in the driver, the address may be another context's by now.
-pub(crate) fn vacate(context: &Context, address: u64) {
+/// Empties the slot of a block that the program has freed.
+pub(crate) fn vacate(address: u64) {
     if let Some((extent, offset)) = find(address)
-        && (eq(extent.context(), context) || !rule_holds(Rule::OwnSlotsAreVacated))
         && let Some(slot) = extent.slot_at(offset)
     {
         empty(extent, offset, slot);
+    }
+}
+
+/// Empties the slot of a block that moves from a thread cache of this context to the core. If the
+/// context has ended in the driver, the address may be another context's by now.
+pub(crate) fn vacate_of(context: &Context, address: u64) {
+    let is_own = |(extent, _): (&Extent, u64)| eq(extent.context(), context);
+    if find(address).is_some_and(is_own) || !rule_holds(Rule::OwnSlotsAreVacated) {
+        vacate(address);
     }
 }
 

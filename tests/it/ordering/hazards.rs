@@ -105,7 +105,7 @@ const GAPS_OF_PROMISED: [(&str, &str); 12] = {
 };
 
 /// Hazards that a fill by the library adds to.
-const GAPS_OF_FILLED: [(&str, &str); 8] = {
+const GAPS_OF_FILLED: [(&str, &str); 9] = {
     const WHY: &str = "the fill is work, which the driver blocks while a free waits";
     [
         GAPS_OF_PLAIN[0],
@@ -116,6 +116,10 @@ const GAPS_OF_FILLED: [(&str, &str); 8] = {
         ("memory_beside_the_end_of_an_array_and_a_capture", WHY),
         ("memory_beside_the_end_of_managed_memory_and_a_capture", WHY),
         ("memory_beside_the_end_of_a_registration_and_a_capture", WHY),
+        (
+            "capture_whose_thread_ends",
+            "a barrier after the fill ends a capture that nobody can end",
+        ),
     ]
 };
 

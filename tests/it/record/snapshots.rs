@@ -83,7 +83,7 @@ fn every_hazard_leaves_a_sound_history() {
             place.run(&hazard.run().conf(&conf));
         }
     }
-    let said = place.sound(tier::count(10, 80)..=400, &["--opcodes"]);
+    let said = place.sound(tier::count(10, 80)..=500, &["--opcodes"]);
     let lost = said.lines().filter(|line| line.contains("not from the start"));
     for line in lost {
         assert!(line.contains(" 5000 entries"), "only a full history loses entries: {line}");

@@ -71,7 +71,7 @@ fn exchange(first: u64, second: u64) {
             occupy(first, Kind::Context, 1024, 1024, BlockId(5));
             let Place::Block(block) = place(first) else { panic!("just handed out") };
             assert!(block.claim());
-            pagemap::vacate(old, first);
+            pagemap::vacate(first);
             remove(first);
             assert!(insert(new, second, SEGMENT_BYTES));
             occupy(second, Kind::Context, 512, 512, BlockId(6));
@@ -141,13 +141,12 @@ fn a_second_free_takes_no_other_block() {
 
 fn free_twice(base: u64) {
     let (first, second) = (base, base + 4096);
-    let context = Context::leaked(12);
-    assert!(insert(context, base, SEGMENT_BYTES));
+    assert!(insert(Context::leaked(12), base, SEGMENT_BYTES));
     occupy(first, Kind::Context, 1024, 1024, BlockId(20));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             if claim(first).is_some() {
-                pagemap::vacate(context, first);
+                pagemap::vacate(first);
                 occupy(second, Kind::Context, 1024, 1024, BlockId(21));
             }
         });
