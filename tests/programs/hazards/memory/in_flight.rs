@@ -183,7 +183,7 @@ fn pinned_memory_where_another_leaves(d: &Driver) -> Verdict {
             let freed = d.pinned(3500 * KIB).and_then(|pinned| d.free_pinned(pinned));
             freed.is_err()
         };
-        let refused_count = (0..2000).filter(refused).count();
+        let refused_count = (0..200).filter(refused).count();
         over.store(true, Ordering::SeqCst);
         cycles.join().expect("no program panics")?;
         Ok(format!("refused {refused_count}"))
