@@ -55,18 +55,19 @@ pub(crate) fn track(thread: &Thread, context: &Context, number: BarrierNumber, e
     thread.tracked.set(tracked);
     match replace_event(thread, event.into_raw()) {
         Some(old) => old.keep(thread),
-        None => wait_if_unwatched(thread),
+        None => wait_if_unwatched(),
     }
 }
 
 /// Waits for the barrier at once if the end of the thread will not be noticed, where it would be
 /// waited for.
-#[cold]
 #[inline(never)]
-fn wait_if_unwatched(thread: &Thread) {
-    if !thread.watch_end() && rule_holds(Rule::LateFreesWait) {
-        wait_own_for(thread, Wait::Teardown);
-    }
+fn wait_if_unwatched() {
+    thread::with(|thread| {
+        if !thread.watch_end() && rule_holds(Rule::LateFreesWait) {
+            wait_own_for(thread, Wait::Teardown);
+        }
+    });
 }
 
 /// Stashes the barrier of the thread's last free, which was in another context.

@@ -25,7 +25,7 @@ const BOUNDS: [(&str, &str, u64); 18] = [
     // An event is recorded, waited for by a stream, and queried.
     ("event", "off", 199),
     // Makes a barrier each time, and before each launch checks whether anything captures.
-    ("pair-and-launch", "off", 711),
+    ("pair-and-launch", "off", 710),
     // Allocates and frees in stream order: an event each time.
     ("async", "off", 3_320),
     // Eight blocks of different sizes, each of which is reused from its own thread cache, without
