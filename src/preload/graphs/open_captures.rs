@@ -73,6 +73,13 @@ struct OwnPool {
 }
 
 static OPEN: Mutex<Vec<Arc<OpenCapture>>> = Mutex::new(Vec::new());
+/// Captures that have ended without a call of the program, and have not begun to let go of their
+/// memory.
+static DROPPED: Mutex<Vec<Arc<OpenCapture>>> = Mutex::new(Vec::new());
+/// Number of these, and of those that have begun, readable without the lock.
+static DROPPED_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Held while dropped captures let go: another request finds their memory only afterwards.
+static LETTING_GO: Mutex<()> = Mutex::new(());
 
 /// Notes that a capture has begun on this stream, in this mode.
 pub(crate) fn begun(stream: StreamHandle, stream_id: u64, context: &'static Context, mode: u32) {
@@ -118,29 +125,28 @@ pub(crate) fn ending(stream: StreamHandle, real: impl FnOnce() -> CuResult) -> C
     result
 }
 
-/// Captures that have ended without a call of the program, and not let go of their memory yet.
-static DROPPED: Mutex<Vec<Arc<OpenCapture>>> = Mutex::new(Vec::new());
-static DROPPED_COUNT: AtomicUsize = AtomicUsize::new(0);
-
 /// Drops all captures that did not begin on these streams. The caller may hold locks under which
 /// no memory can be let go.
 pub(crate) fn keep(runs: impl Fn(u64) -> bool) {
     // Where the lock is held, the program ends the capture.
     let has_no_end = |capture: &Arc<OpenCapture>| capture.work.try_lock().is_ok_and(|it| !it.over);
     let mut dropped = lock(&DROPPED);
+    let before = dropped.len();
     let mut open = lock(&OPEN);
     dropped.extend(open.extract_if(.., |capture| !runs(capture.origin.id)).filter(has_no_end));
-    DROPPED_COUNT.store(dropped.len(), Ordering::Release);
+    DROPPED_COUNT.fetch_add(dropped.len() - before, Ordering::AcqRel);
 }
 
-/// Lets go the memory of the captures that were dropped.
+/// Lets the captures that were dropped let go of their memory. The caller must hold no lock of an
+/// allocator.
 pub(crate) fn let_go_dropped() {
     if DROPPED_COUNT.load(Ordering::Acquire) == 0 {
         return;
     }
+    let _turn = lock(&LETTING_GO);
     let dropped = core::mem::take(&mut *lock(&DROPPED));
-    DROPPED_COUNT.store(0, Ordering::Release);
     dropped.iter().for_each(|capture| capture.let_go());
+    DROPPED_COUNT.fetch_sub(dropped.len(), Ordering::AcqRel);
 }
 
 /// Returns the capture that a call of this thread belongs to; see Note [Whose capture].

@@ -23,8 +23,7 @@ use cachealloc_core::PrivatePool;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::driver::api;
-use crate::graphs::open_captures;
-use crate::graphs::{destruction_fence, pools};
+use crate::graphs::{destruction_fence, open_captures, pools};
 use crate::lock::lock;
 use crate::ordering::{barrier, captures, native_wait};
 use crate::state::contexts::Context;
