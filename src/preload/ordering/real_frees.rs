@@ -22,7 +22,7 @@ use crate::state::contexts::Context;
 
 /// Runs a real free of memory of the current context. The caller must not hold the barrier lock.
 pub(crate) fn announced(call: impl FnOnce() -> CuResult) -> CuResult {
-    // Then nothing of the library would wait for the call.
+    // Where nothing is cached, no call of the library would wait for this one.
     if config::caches_nothing() {
         return call();
     }

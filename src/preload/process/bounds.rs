@@ -60,7 +60,8 @@ bounds! {
     /// threads than processors, the driver's thread may get no processor for half a second.
     REPORTS_OF_GRAPHS = Milliseconds(5_000), 20;
     /// Wait for the same report if the driver has no memory for an empty graph whose own report
-    /// would follow it: about twice as long as the driver's thread takes.
+    /// would follow it, or if another thread's free holds the context: about twice as long as the
+    /// driver's thread takes.
     REPORTS_WITHOUT_MEMORY = Milliseconds(10), 10_000;
     /// Wait of the process's end for copies of red zones.
     ZONES_AT_EXIT = Milliseconds(100), 100;

@@ -140,14 +140,12 @@ pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> 
         retry::wait_for_frees(context, waiter);
     }
     let code = api::relaxed(|| release::everything_free(device, waiter));
-    let mut devices: Vec<i32> = match device {
-        Some(device) => vec![device],
-        None if !rule_holds(Rule::RoomElsewhereIsAwaited) => Vec::new(),
-        None => contexts::all().map(|context| context.device).collect(),
-    };
-    devices.sort_unstable();
-    devices.dedup();
-    devices.into_iter().for_each(|device| _ = inflight_releases::awaited_by(device, waiter));
+    let awaited = |device| _ = inflight_releases::awaited_by(device, waiter);
+    match device {
+        Some(device) => awaited(device),
+        None if !rule_holds(Rule::RoomElsewhereIsAwaited) => {}
+        None => contexts::all().for_each(|context| awaited(context.device)),
+    }
     let arrivals = inflight_releases::arrivals();
     let more = core::mem::replace(seen, arrivals) != arrivals;
     code.is_ok() && more
