@@ -65,6 +65,9 @@ const KINDS: [&str; 5] = ["pitched", "block", "physical", "array", "pool"];
 impl Program<'_> {
     fn show(&self, what: &str) {
         let (free, total) = self.d.memory_info().expect("a context");
+        let mut alone = 0;
+        call!(self.d, cuMemGetInfo(std::ptr::null_mut(), &mut alone)).expect("a context");
+        assert_eq!(alone, total, "the limit shows without the free bytes too");
         println!("{what}: {} of {} free", free / MIB, total / MIB);
     }
 
