@@ -152,6 +152,8 @@ macro_rules! memory {
             RetryRestoresSizes = "retry_restores_sizes",
             /// A default pool that the program works with is left to the driver.
             AsyncNeedsDefaultPool = "async_needs_default_pool",
+            /// The driver serves the default pool in contexts that the program creates.
+            PoolOutlivesContext = "pool_outlives_context",
             /// Memory served in place of the default pool counts in the pool's attributes.
             PoolNumbersAreOurs = "pool_numbers_are_ours",
             /// A query for the free memory includes the frees that in the driver it would have

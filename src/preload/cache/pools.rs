@@ -1,7 +1,7 @@
-//! Decides whether the cache serves the default pool of a device (docs/ordering.md 7). It does
-//! until the program does more with the pool than query it, trim it and set its release threshold,
-//! or a second context exists. From then on the driver serves new requests; blocks already served
-//! remain the library's.
+//! Decides whether the cache serves the default pool of a device (docs/ordering.md 7). It does in
+//! a primary context, until the program does more with the pool than query it, trim it and set its
+//! release threshold, or a second context exists. From then on the driver serves new requests;
+//! blocks already served remain the library's.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -11,6 +11,7 @@ use crate::driver::api;
 use crate::driver::sys::PoolHandle;
 use crate::ordering::observers;
 use crate::state::contexts;
+use crate::state::contexts::Context;
 use crate::state::pool_attributes::{Number, PoolAttributes};
 use crate::{config, log};
 
@@ -29,6 +30,12 @@ pub(crate) fn is_ours(device: i32) -> bool {
         && (NATIVE.load(Ordering::Relaxed) >> device & 1 == 0
             || !rule_holds(Rule::AsyncNeedsDefaultPool))
         && observers::context_count() < 2
+}
+
+/// Returns whether memory of the pool can outlive this context: the pool belongs to the device, and
+/// the program may destroy a context that it has created.
+pub(crate) fn outlives(context: &Context) -> bool {
+    context.explicit && rule_holds(Rule::PoolOutlivesContext)
 }
 
 /// Leaves the default pool of this device to the program from now on.

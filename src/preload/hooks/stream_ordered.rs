@@ -235,7 +235,7 @@ fn server(
 ) -> Option<(&'static Context, u64)> {
     let context = lookup::current().ok()?;
     let ours = is_default(context, pool) && !(captures::maybe() && captures::is_capturing(stream));
-    if !ours {
+    if !ours || pools::outlives(context) {
         return None;
     }
     Some((context, stream_identity::id_in(thread, stream, context).ok()?))

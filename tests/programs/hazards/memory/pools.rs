@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use cachealloc_tests::driver::{Driver, Outcome, Stream};
+use cachealloc_tests::driver::{Driver, LEGACY, Outcome, Stream};
 
 use crate::tools::*;
 
@@ -14,6 +14,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, pool_peak_from_now_on),
     hazard!(Always, pool_used_by_threads),
     hazard!(Always, pool_of_its_own),
+    hazard!(Always, pool_memory_after_its_context),
     hazard!(Always, trim_behind_a_free),
     hazard!(Always, pool_memory_never_used_freed_plainly, machine = "SIM_FREES_JUDGED=1"),
     hazard!(
@@ -44,6 +45,20 @@ fn attribute_mib(d: &Driver, pool: u64, attribute: u32) -> Outcome<u64> {
     let mut value = u64::MAX;
     call!(d, cuMemPoolGetAttribute(pool, attribute, &mut value))?;
     Ok(value >> 20)
+}
+
+/// [85] The pool belongs to the device. Another context uses the memory, and frees it (measured).
+fn pool_memory_after_its_context(d: &Driver) -> Verdict {
+    call!(d, cuDevicePrimaryCtxRelease(0))?;
+    let first = d.create_context(0)?;
+    let block = d.alloc_async(SMALL, LEGACY)?;
+    d.memset(block, 7, SMALL, LEGACY)?;
+    d.synchronize()?;
+    call!(d, cuCtxDestroy(first))?;
+    d.create_context(0)?;
+    let kept = holds(d, block, SMALL, u64::from_ne_bytes([7; 8]))?;
+    d.free(block)?;
+    ok_if(kept, "the memory ended with the context")
 }
 
 /// [74] On the plain driver the free has waited for the kernel before it.
