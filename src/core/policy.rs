@@ -33,6 +33,9 @@ pub const OWN_SEGMENT_BYTES_MIN: u64 = 10 * MIB;
 pub const LARGE_SEGMENT_BYTES: u64 = 20 * MIB;
 /// Rounding of segments of a request's own size (`kRoundLarge`).
 pub const SEGMENT_ROUNDING_BYTES: u64 = 2 * MIB;
+/// Rounding to a division never adds more, unlike in PyTorch: callers keep the difference in 31
+/// bits.
+pub const ROUNDED_UP_BYTES_MAX: u64 = (2 << 30) - BLOCK_BYTES_MIN;
 /// Nothing larger is ever asked of the driver ("Tried to allocate more than 1EB memory").
 pub const REQUEST_BYTES_MAX: u64 = 1 << 60;
 /// Repetitions of a request each time memory has arrived, which other threads may take each time.
@@ -103,8 +106,10 @@ impl Policy {
         let divisions = self.roundup_power2_divisions[roundup_interval(requested_bytes)];
         // PyTorch's order: too small requests are never rounded to a division.
         if divisions > 1 && requested_bytes > BLOCK_BYTES_MIN.saturating_mul(divisions) {
-            let rounded = round_to_division(requested_bytes, divisions);
-            return Some(round_up(rounded, BLOCK_BYTES_MIN));
+            let rounded = round_up(round_to_division(requested_bytes, divisions), BLOCK_BYTES_MIN);
+            if rounded - requested_bytes <= ROUNDED_UP_BYTES_MAX {
+                return Some(rounded);
+            }
         }
         Some(exact_bytes)
     }

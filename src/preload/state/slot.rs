@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cachealloc_core::BlockId;
+use cachealloc_core::policy::ROUNDED_UP_BYTES_MAX;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 /// State and size of the block that starts here, in one word (see `pack`), and its number. The slot
@@ -37,6 +38,7 @@ const STATE_BITS: u32 = 3;
 const UNITS_BITS: u32 = 30;
 const SLACK_BITS: u32 = 31;
 const _: () = assert!(STATE_BITS + UNITS_BITS + SLACK_BITS == 64);
+const _: () = assert!(ROUNDED_UP_BYTES_MAX < 1 << SLACK_BITS);
 
 impl Slot {
     #[inline(always)]

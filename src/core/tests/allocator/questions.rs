@@ -242,6 +242,16 @@ fn single_division_has_no_effect() {
     }
 }
 
+/// The rest of a block must fit the word in which callers keep it.
+#[test]
+fn rounding_to_a_division_adds_less_than_two_gib() {
+    const GIB: u64 = 1 << 30;
+    let policy = Policy { roundup_power2_divisions: [2; 16], ..Policy::default() };
+    assert_eq!(policy.block_bytes(10 * GIB + 512), Some(12 * GIB));
+    assert_eq!(policy.block_bytes(10 * GIB), Some(10 * GIB));
+    assert_eq!(policy.block_bytes(9 * GIB - 1), Some(9 * GIB));
+}
+
 /// However many streams there are, each finds all blocks that it has freed, including the last.
 #[test]
 fn each_of_many_streams_has_what_it_freed() {
