@@ -18,6 +18,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
+use crate::driver_crashes::DriverCrashes;
 use crate::ending::Ending;
 use crate::play::{Options, Pace};
 use crate::run::Machine;
@@ -104,6 +105,7 @@ impl Arguments {
             scratch,
             broken: self.text("break").unwrap_or("").to_string(),
             ending: Ending::never(),
+            crashes: DriverCrashes::default(),
         })
     }
 

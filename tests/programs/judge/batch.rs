@@ -92,7 +92,7 @@ impl Campaign<'_> {
             let why = match ran[0].code {
                 HUNG => "hangs without the library".to_string(),
                 0 => "trouble without the library".to_string(),
-                code => format!("exit code {code} without the library"),
+                _ => format!("{} without the library", ran[0].how_it_ended()),
             };
             self.drop_program(&valid.remove(last).0, &why);
             runs.clear();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::arguments::Arguments;
 use crate::batch::BEHIND_OTHERS;
 use crate::compare::{Finding, Tally};
+use crate::driver_crashes::DriverCrashes;
 use crate::ending::Ending;
 use crate::generate;
 use crate::gpus::{Gpus, Held};
@@ -51,6 +52,7 @@ pub(crate) struct Campaign<'a> {
     steps: Mutex<BTreeMap<String, u64>>,
     dropped: Mutex<Tally>,
     found: Mutex<Tally>,
+    crashes: DriverCrashes,
 }
 
 pub fn run(arguments: &Arguments) -> Result<bool, String> {
@@ -79,11 +81,13 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
         steps: Mutex::default(),
         dropped: Mutex::default(),
         found: Mutex::default(),
+        crashes: DriverCrashes::default(),
     };
     if campaign.themes.is_empty() {
         return Err(format!("unknown theme {theme}"));
     }
-    let machine = Machine { ending: campaign.ending, ..arguments.machine()? };
+    let crashes = campaign.crashes.clone();
+    let machine = Machine { ending: campaign.ending, crashes, ..arguments.machine()? };
     let jobs = arguments.number("jobs", 1)?;
     std::thread::scope(|scope| {
         let campaign = &campaign;
@@ -250,12 +254,16 @@ impl Campaign<'_> {
         println!("{}", self.so_far());
         let dropped = self.dropped.lock().expect("no job panics");
         let found = self.found.lock().expect("no job panics");
-        dropped
+        let (explained, found): (Vec<_>, Vec<_>) =
+            found.iter().partition(|(what, _)| self.crashes.explain(what));
+        let say = |start: &str, what: &str, (count, first): &(u64, String)| {
+            println!("  {start} {count}: {what} ({first})");
+        };
+        dropped.iter().for_each(|(why, times)| say("not valid", why, times));
+        explained
             .iter()
-            .for_each(|(why, (count, first))| println!("  not valid {count}: {why} ({first})"));
-        found
-            .iter()
-            .for_each(|(what, (count, first))| println!("  DIFFERENT {count}: {what} ({first})"));
+            .for_each(|(what, times)| say("crashes without the library too", what, times));
+        found.iter().for_each(|(what, times)| say("DIFFERENT", what, times));
         found.is_empty()
     }
 }

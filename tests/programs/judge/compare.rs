@@ -40,7 +40,7 @@ impl Native {
                 return Err(problem.clone());
             }
             if ran.code != 0 {
-                return Err(format!("exit code {}", ran.code));
+                return Err(ran.how_it_ended());
             }
             let in_capture = |record: &&Record| {
                 let op = op_at(program, record.line);
@@ -139,7 +139,7 @@ impl Native {
                     program.lines.get(*line).map_or("the end".into(), |it| it.text())
                 )
             });
-            found.push(finding(format!("exit code {}", ran.code), format!("{last} {said}")));
+            found.push(finding(ran.how_it_ended(), format!("{last} {said}")));
         }
         if ran.stdout != self.stdout {
             found.push(finding("another output".into(), ran.stdout.clone()));
@@ -239,6 +239,9 @@ pub fn is_trouble(line: &str) -> bool {
 
 /// Returns the part of a line that it shares with others of the same cause.
 pub fn without_numbers(text: &str) -> String {
+    if text.starts_with("exit code ") {
+        return text.into();
+    }
     if text.starts_with("sim: race") {
         // Which two kernels meet first is chance.
         return "race".into();

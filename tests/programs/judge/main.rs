@@ -17,6 +17,7 @@ mod arguments;
 mod batch;
 mod campaign;
 mod compare;
+mod driver_crashes;
 mod ending;
 mod generate;
 mod gpus;

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::compare::Native;
+use crate::driver_crashes::{DriverCrashes, place_in};
 use crate::ending::Ending;
 use crate::gpus::VISIBLE;
 use crate::grammar::Program;
@@ -31,6 +32,8 @@ pub struct Machine {
     pub broken: String,
     /// When this is reached, a run in progress is stopped, and its results do not count.
     pub ending: Ending,
+    /// Of runs without the library on a GPU.
+    pub crashes: DriverCrashes,
 }
 
 /// Results of one run.
@@ -42,6 +45,16 @@ pub struct Ran {
     pub seen: Seen,
     /// Problems that the simulation found.
     pub problems: Vec<String>,
+}
+
+impl Ran {
+    /// Says how the run ended, with the place if it crashed.
+    pub fn how_it_ended(&self) -> String {
+        match place_in(&self.stderr) {
+            Some(place) => format!("exit code {} at {place}", self.code),
+            None => format!("exit code {}", self.code),
+        }
+    }
 }
 
 /// How one run is made.
@@ -223,6 +236,9 @@ impl Machine {
         let problems = report.lines().filter(|line| line.starts_with("sim: "));
         let problems: Vec<String> = problems.map(str::to_string).collect();
         let (stdout, stderr) = (text(&out), text(&err));
+        if !how.simulated && how.conf.is_none() {
+            self.crashes.note(&stderr);
+        }
         let ran = |number: usize| Ran {
             code,
             stdout: stdout.clone(),

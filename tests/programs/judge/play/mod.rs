@@ -16,6 +16,7 @@ macro_rules! call {
 
 mod captures;
 mod contexts;
+pub mod crash;
 mod crew;
 mod end;
 mod host;
@@ -141,6 +142,7 @@ type Seen = Option<(i32, Vec<u64>)>;
 
 /// Plays the programs one after the other, each with its own threads and contexts.
 pub fn play_each(programs: Vec<(Program, Options)>) -> Result<(), String> {
+    crash::name_the_place();
     let driver = Arc::new(Driver::load(Lookup::ProcAddress)?);
     let several = programs.len() > 1;
     for (program, options) in programs {
