@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
             let gpu_name = campaign.gpus.of_job(job).filter(|_| gpu);
             let scratch = machine.scratch.join(job.to_string());
             let own = Machine { scratch, gpu_name, ..machine.clone() };
-            scope.spawn(move || campaign.work(&own))
+            scope.spawn(move || campaign.work(&own, job as usize))
         };
         let workers: Vec<_> = (0..jobs).map(work).collect();
         let mut said = Instant::now();
@@ -112,14 +112,15 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
 }
 
 impl Campaign<'_> {
-    fn work(&self, machine: &Machine) {
+    fn work(&self, machine: &Machine, job: usize) {
         while !self.is_over() {
-            // Consecutive seeds go through the themes in turn.
+            // Consecutive seeds go through the themes in turn. Each job begins with another one, so
+            // that a short run has a bit of all.
             let first = self.next.fetch_add(self.batch, Ordering::SeqCst);
             if first >= self.end {
                 return;
             }
-            for theme in &self.themes {
+            for theme in self.themes.iter().cycle().skip(job).take(self.themes.len()) {
                 let seeds = first..self.end.min(first + self.batch);
                 let programs: Vec<Program> = seeds.map(|seed| self.program(seed, theme)).collect();
                 let rare = self.themes.len() > 1 && programs[0].wants_scarcity();
