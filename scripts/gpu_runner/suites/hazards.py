@@ -28,8 +28,7 @@ BROKEN = {
 UNNEEDED = ("SIM_LINGER_US", "SIM_DEADLOCK_MS", "SIM_IDLE_MS", "SIM_DISJOINT")
 SEEDS = (1, 2, 3)
 # A GPU is quick, and what hangs on it keeps it busy. The simulated driver may share its machine with other work.
-# Alone it may be slow: 400 contexts took 63 s on an H200.
-GPU_SECONDS, ALONE_SECONDS, SIMULATED_SECONDS = 60, 150, 240
+GPU_SECONDS, SIMULATED_SECONDS = 60, 240
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,7 @@ def for_gpu(cases: List[Case], left_out: List[str]) -> Iterator[Case]:
         if lacks:
             left_out.append(f"{case.name}: {lacks}")
             continue
-        alone = word == "alone"
-        options = Options(seconds=ALONE_SECONDS if alone else GPU_SECONDS, alone=alone)
+        options = Options(seconds=GPU_SECONDS, alone=word == "alone")
         yield replace(case, options=options, native=case.native and word != "ours")
 
 

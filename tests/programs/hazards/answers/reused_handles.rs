@@ -156,7 +156,9 @@ fn more_contexts_than_fit_a_table(d: &Driver) -> Verdict {
     const BUFFER_ID: u32 = 7;
     let primary = d.context();
     let mut wrong = Vec::new();
-    for round in 0..400 {
+    // On an H200 each takes 160 ms.
+    let rounds = if d.races().is_some() { 400 } else { 100 };
+    for round in 0..rounds {
         let context = d.create_context(0)?;
         let (one, two) = (d.alloc(1000)?, d.alloc(1000)?);
         d.memset(one, 1, 1000, LEGACY)?;
