@@ -19,6 +19,8 @@ macro_rules! order {
             /// A launch that may begin before the earlier work of its stream is complete counts as
             /// work of another stream.
             ProgrammaticLaunchFlushes = "programmatic_launch_flushes",
+            /// A wait that the driver refuses in a host function stays deferred.
+            RefusedWaitStaysDeferred = "refused_wait_stays_deferred",
             /// The beginning of a capture submits the deferred wait: later the wait would
             /// invalidate the capture.
             CaptureFlushesFirst = "capture_flushes_first",

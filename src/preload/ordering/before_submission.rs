@@ -118,7 +118,11 @@ fn admit(stream: u64) {
         let asked = LEDGER.deferral.admission(admitted);
         match (asked, deferring_context()) {
             (Admission::Proceed, _) => return,
-            (Admission::FlushDeferred, Some(context)) if stream == ANY_STREAM => flush(context),
+            (Admission::FlushDeferred, Some(context)) if stream == ANY_STREAM => {
+                if !flush(context) {
+                    return;
+                }
+            }
             (Admission::FlushDeferred | Admission::WaitOnStream, Some(context)) => {
                 if wait_on_stream(context, stream) {
                     return;
@@ -130,8 +134,8 @@ fn admit(stream: u64) {
 }
 
 /// Makes this stream wait for the newest barrier, if the context has a deferred wait. Returns
-/// `true` if whatever the stream gets is ordered after the barrier. The caller must hold no barrier
-/// lock.
+/// `true` if whatever the stream gets is ordered after the barrier, or the driver refuses the wait.
+/// The caller must hold no barrier lock.
 fn wait_on_stream(context: &'static Context, stream: u64) -> bool {
     let is_default = stream == STREAM_PER_THREAD as u64;
     let known_as = if is_default { own_default_stream() } else { stream };
@@ -145,8 +149,7 @@ fn wait_on_stream(context: &'static Context, stream: u64) -> bool {
     // 27).
     let open = hold_context(context).filter(|_| LEDGER.exclusive.is_exclusive(context.id));
     let Some(_open) = open else {
-        flush(context);
-        return false;
+        return !flush(context);
     };
     let mut synced = lock(&context.barrier_lock);
     if !has_deferred(context) {
@@ -162,7 +165,9 @@ fn wait_on_stream(context: &'static Context, stream: u64) -> bool {
             LEDGER.deferral.flushed_per_stream();
             return true;
         }
-        submit_wait(context, &event);
+        if !submit_wait(context, &event) {
+            return true;
+        }
     }
     LEDGER.deferral.flushed();
     clear_deferred(context);

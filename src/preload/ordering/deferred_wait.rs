@@ -14,7 +14,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::config;
 use crate::driver::api;
-use crate::driver::sys::CuResult;
+use crate::driver::sys::{CuError, CuResult};
 use crate::gate;
 use crate::lock::lock;
 use crate::ordering::across;
@@ -26,26 +26,29 @@ use crate::state::registry;
 use crate::state::thread::Thread;
 use crate::test_delay::test_delay;
 
-/// Submits the deferred wait, if this context has one. The caller must hold no barrier lock.
-pub(super) fn flush(context: &'static Context) {
+/// Submits the deferred wait, if this context has one. Returns `false` if the driver refuses that
+/// (`submit_wait`). The caller must hold no barrier lock.
+pub(super) fn flush(context: &'static Context) -> bool {
     let open = hold_context(context);
     // Another thread has submitted it.
     if open.is_none() && !context.is_dead() && rule_holds(Rule::ReleasedReferenceFlushes) {
-        return;
+        return true;
     }
     let _guard = lock(&context.barrier_lock);
     // Another thread has submitted it, and since then another context may have deferred one.
     if !has_deferred(context) && rule_holds(Rule::DeferralIsPerContext) {
-        return;
+        return true;
     }
     // Otherwise the context has ended, and its work with it.
     if open.is_some()
         && let Some((_, event)) = deferred_event(context)
+        && !submit_wait(context, &event)
     {
-        submit_wait(context, &event);
+        return false;
     }
     LEDGER.deferral.flushed();
     clear_deferred(context);
+    true
 }
 
 /// Blocks the end of the context while held. Returns `None` if the context has ended, or has no
@@ -71,12 +74,17 @@ pub(super) fn deferred_event(context: &'static Context) -> Option<(BarrierNumber
     context.covers.pending_barriers.is_pending(newest.0).then_some(newest)
 }
 
-pub(super) fn submit_wait(context: &Context, event: &EventRef) {
-    if api::ctx_wait_event(context.handle, event.handle()).is_err() {
-        // Waiting on the host orders later work as well. The program's own calls report errors of
-        // the context.
-        let _ = api::relaxed(|| event.synchronize());
+/// Returns `false` if nothing waits for the event: the thread is in a host function or in the
+/// destructor of a user object, where the driver refuses such calls. The wait stays deferred for
+/// the next thread that submits work.
+pub(super) fn submit_wait(context: &Context, event: &EventRef) -> bool {
+    if api::ctx_wait_event(context.handle, event.handle()).is_ok() {
+        return true;
     }
+    // Waiting on the host orders later work as well. The program's own calls report errors of the
+    // context.
+    let waited = api::relaxed(|| event.synchronize());
+    waited != Err(CuError::NOT_PERMITTED) || !rule_holds(Rule::RefusedWaitStaysDeferred)
 }
 
 pub(super) fn clear_deferred(context: &'static Context) {
@@ -84,18 +92,17 @@ pub(super) fn clear_deferred(context: &'static Context) {
 }
 
 /// Returns the barrier lock of this context, with no deferred wait: later work could not submit
-/// one, or a capture is about to begin, which a wait in its context would invalidate. The caller
-/// must hold no barrier lock.
+/// one, or a capture is about to begin, which a wait in its context would invalidate. The wait is
+/// still deferred where the driver refuses it, as it will the call of the caller. The caller must
+/// hold no barrier lock.
 pub(crate) fn lock_barriers_flushed(
     context: &'static Context,
 ) -> MutexGuard<'static, SyncedStreams> {
     loop {
-        if let Some(deferring_context) = deferring_context() {
-            flush(deferring_context);
-        }
+        let flushed = deferring_context().is_none_or(flush);
         let guard = lock(&context.barrier_lock);
         // Another free may have deferred a wait since.
-        if !has_deferred(context) {
+        if !has_deferred(context) || !flushed {
             return guard;
         }
     }

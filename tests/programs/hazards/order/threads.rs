@@ -1,5 +1,6 @@
 //! [11] [14] [26] Races inside the library: each needs two threads, and many repetitions.
 
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::yield_now;
 
@@ -17,6 +18,11 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, capture_beside_frees_of_two_contexts, machine = "SIM_DEVICES=2"),
     hazard!(Always, capture_beside_the_end_of_pinned_memory),
     hazard!(Always, capture_beside_the_end_of_an_array),
+    hazard!(
+        Full,
+        event_in_a_host_function_behind_a_free,
+        machine = "SIM_PAUSE_MS=cuCtxRecordEvent@1=200 SIM_IDLE_MS=5000"
+    ),
     hazard!(Full, queries_behind_a_thread_that_has_ended),
     hazard!(Full, queries_behind_a_thread_that_lives),
 ];
@@ -313,4 +319,43 @@ fn yield_sometimes(round: u64) {
     if round.is_multiple_of(3) {
         yield_now();
     }
+}
+
+/// [86] The host function was launched beside the free, and records an event after it: its thread
+/// cannot submit the wait of the barrier.
+fn event_in_a_host_function_behind_a_free(d: &Driver) -> Verdict {
+    struct Inside<'a> {
+        d: &'a Driver,
+        event: Event,
+        stream: Stream,
+        recorded: Option<Outcome>,
+    }
+    unsafe extern "C" fn record(inside: *mut c_void) {
+        // SAFETY: the launch passes a struct that outlives its work.
+        let inside = unsafe { &mut *inside.cast::<Inside>() };
+        sleep_ms(400);
+        inside.recorded = Some(call!(inside.d, cuEventRecord(inside.event, inside.stream)));
+    }
+    let (slow, host, stream) = (d.stream()?, d.stream()?, d.stream()?);
+    let (block, other) = (d.alloc(BYTES)?, d.alloc(BYTES)?);
+    let mut inside = Inside { d, event: d.event()?, stream, recorded: None };
+    let submitted = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        let launching = spawn(scope, d, || {
+            let done = d.memset(other, 0, BYTES, host);
+            submitted.wait();
+            sleep_ms(60);
+            done.and_then(|()| d.host_function(host, record, (&raw mut inside).cast()))?;
+            sleep_ms(1000);
+            Ok(())
+        });
+        submitted.wait();
+        fill(d, slow, block, BYTES, 1, LATE)?;
+        d.free(block)?;
+        launching.join().expect("no program panics")
+    })?;
+    let next = d.alloc(BYTES)?;
+    fill(d, stream, next, BYTES, 2, 0)?;
+    let kept = holds(d, next, BYTES, 2)?;
+    ok_if(kept && inside.recorded == Some(Ok(())), &format!("{kept}, {:?}", inside.recorded))
 }
