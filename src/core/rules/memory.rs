@@ -150,6 +150,8 @@ macro_rules! memory {
             UnchangedCaptureRetries = "unchanged_capture_retries",
             /// A retry receives its in-out arguments as the program wrote them.
             RetryRestoresSizes = "retry_restores_sizes",
+            /// A request waits to the end only for frees of its own context.
+            OnlyOwnContextStandsStill = "only_own_context_stands_still",
             /// A default pool that the program works with is left to the driver.
             AsyncNeedsDefaultPool = "async_needs_default_pool",
             /// The driver serves the default pool in contexts that the program creates.

@@ -308,8 +308,12 @@ fn give_back(
     }
     let caller = capture::of_free();
     let concerned = |context: &&Context| device.is_none_or(|device| context.device == device);
+    let current = api::ctx_get_id(0);
     for context in contexts::all().filter(concerned) {
         let Some(_open) = context.keep_open_soon() else { continue };
+        // On the plain driver a free holds its own context only.
+        let elsewhere = current != Ok(context.id) && rule_holds(Rule::OnlyOwnContextStandsStill);
+        let waiter = if elsewhere { Waiter::GoesOn } else { waiter };
         stream_frees::query(context);
         stream_frees::wait_for_plain_frees(context, waiter);
         pool_life::reap_late(context);

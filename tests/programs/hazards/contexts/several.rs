@@ -29,6 +29,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, foreign_memory_after_a_contexts_end),
     hazard!(Always, foreign_memory_after_the_last_detach),
     hazard!(Always, free_behind_a_wait_for_a_green_context),
+    hazard!(Always, request_beside_a_free_of_another_context, machine = "SIM_MEMORY_MB=64"),
 ];
 
 const MIXED: &str = "the old kernel wrote into the new block";
@@ -332,4 +333,24 @@ fn free_behind_a_wait_for_a_green_context(d: &Driver) -> Verdict {
     let good = holds(d, q, BYTES, 2)?;
     d.free(q)?;
     ok_if(good, MIXED)
+}
+
+/// [87] The free waits in the driver for a kernel of the memory's context, and holds that one. In
+/// another context the request is served at once, by memory that was freed long before.
+fn request_beside_a_free_of_another_context(d: &Driver) -> Verdict {
+    const MIB: usize = 1 << 20;
+    let (stream, flag, cached, mut managed) = (d.stream()?, d.pinned(64)?, d.alloc(40 * MIB)?, 0);
+    call!(d, cuMemAllocManaged(&mut managed, MIB, 1))?;
+    d.free(cached)?;
+    d.set_flag(flag, 0);
+    d.launch("spin", stream, &[flag, 1])?;
+    d.create_context(0)?;
+    let requested = std::thread::scope(|scope| {
+        let freeing = spawn(scope, d, || d.free(managed));
+        sleep_ms(100);
+        let requested = code(d.alloc(40 * MIB));
+        d.set_flag(flag, 1);
+        freeing.join().expect("no program panics").map(|()| requested)
+    })?;
+    Ok(format!("code {requested}"))
 }
