@@ -161,6 +161,8 @@ macro_rules! memory {
             /// A query for the free memory includes the frees that in the driver it would have
             /// waited for.
             FreeMemoryQueryWaits = "free_memory_query_waits",
+            /// A call that lacks memory is repeated after the barriers of earlier frees.
+            RefusedCallWaitsForFrees = "refused_call_waits_for_frees",
             /// A pool is trimmed after the barriers of earlier frees.
             TrimAfterFrees = "trim_after_frees",
             /// When memory is short, memory that work still uses stays for requests that can be

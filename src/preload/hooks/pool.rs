@@ -72,12 +72,10 @@ pub(crate) fn trim(
 ) -> CuResult {
     if rule_holds(Rule::TrimAfterFrees) {
         beside(function, || {
-            if pools::device_of_default(pool).is_none() {
-                pending::wait_like_query();
-                for context in contexts::all() {
-                    let Some(_open) = context.keep_open_soon() else { continue };
-                    stream_frees::wait_for_plain_frees(context, Waiter::GoesOn);
-                }
+            pending::wait_like_query();
+            for context in contexts::all() {
+                let Some(_open) = context.keep_open_soon() else { continue };
+                stream_frees::wait_for_plain_frees(context, Waiter::GoesOn);
             }
         });
     }

@@ -10,7 +10,7 @@ use crate::contexts::lookup;
 use crate::driver::api;
 use crate::functions::{Class, Function};
 use crate::graphs::participants;
-use crate::ordering::captures;
+use crate::ordering::{captures, pending};
 use crate::peer_reclaim::{Needed, ReclaimRequest};
 use crate::process::bounds;
 use crate::state::contexts;
@@ -138,6 +138,10 @@ pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> 
     // Frees of the current context: on the plain driver this call would wait for them.
     if let Ok(context) = lookup::current() {
         retry::wait_for_frees(context, waiter);
+    }
+    // Of frees that have returned. A pool of the driver keeps memory that earlier work still uses.
+    if rule_holds(Rule::RefusedCallWaitsForFrees) {
+        pending::wait_like_query();
     }
     let code = api::relaxed(|| release::everything_free(device, waiter));
     let awaited = |device| _ = inflight_releases::awaited_by(device, waiter);

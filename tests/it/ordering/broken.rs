@@ -91,6 +91,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::GreenIsEnteredByPrimary, "room_behind_a_green_context", "ordered"),
     (Rule::GreenHoldsPrimary, "memory_where_a_green_context_was", "ordered"),
     (Rule::TrimAfterFrees, "trim_behind_a_free", "ordered"),
+    (Rule::RefusedCallWaitsForFrees, "pool_without_dependencies_behind_a_free", "ordered"),
     (Rule::OnlyReturnedFreesAreAwaited, "pool_memory_beside_a_free_that_waits", "ordered"),
     (Rule::OthersPlainFreesForAWhile, "memory_info_beside_a_free_that_waits", "relaxed"),
     (Rule::ThreadOutlivesPlainFrees, "memory_info_beside_the_last_call_of_a_thread", "relaxed"),

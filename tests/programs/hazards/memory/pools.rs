@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use cachealloc_tests::driver::{Driver, LEGACY, Outcome, Stream};
 
+use crate::memory::scarce::physical_memory;
 use crate::tools::*;
 
 pub const ALL: &[Hazard] = &[
@@ -16,6 +17,8 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, pool_of_its_own),
     hazard!(Always, pool_memory_after_its_context),
     hazard!(Always, trim_behind_a_free),
+    hazard!(Always, trim_of_the_default_pool_behind_a_free, machine = "SIM_MEMORY_MB=64"),
+    hazard!(Always, pool_without_dependencies_behind_a_free, machine = "SIM_MEMORY_MB=64"),
     hazard!(Always, pool_memory_never_used_freed_plainly, machine = "SIM_FREES_JUDGED=1"),
     hazard!(
         Always,
@@ -29,6 +32,8 @@ pub const ALL: &[Hazard] = &[
 ];
 
 const MIB: usize = 1 << 20;
+const REUSE_BY_EVENTS: u32 = 1;
+const REUSE_BY_DEPENDENCIES: u32 = 3;
 const RELEASE_THRESHOLD: u32 = 4;
 const RESERVED: u32 = 5;
 const USED: u32 = 7;
@@ -73,6 +78,31 @@ fn trim_behind_a_free(d: &Driver) -> Verdict {
     let (free, total) = d.memory_info()?;
     let reserved = attribute_mib(d, pool, RESERVED)?;
     ok_if(reserved == 0 && total - free < 64 * MIB, &format!("{reserved} MiB are the pool's"))
+}
+
+/// [74] The program has set how the default pool reuses memory: the driver serves it.
+fn trim_of_the_default_pool_behind_a_free(d: &Driver) -> Verdict {
+    let (stream, other, _kept) = (d.stream()?, d.alloc(SMALL)?, d.alloc(SMALL)?);
+    let (pool, mut yes) = (default_pool(d)?, 1_i32);
+    call!(d, cuMemPoolSetAttribute(pool, REUSE_BY_EVENTS, (&raw mut yes).cast()))?;
+    let block = d.alloc_async(40 * MIB, stream)?;
+    fill(d, stream, block, SMALL, 1, LATE)?;
+    d.free_async(block, stream)?;
+    d.free(other)?;
+    call!(d, cuMemPoolTrimTo(pool, 0))?;
+    Ok(format!("code {}", code(physical_memory(d, 40 * MIB))))
+}
+
+/// [74] Memory goes to another stream only when it is idle; the free has waited for that.
+fn pool_without_dependencies_behind_a_free(d: &Driver) -> Verdict {
+    let (a, b, other, _kept) = (d.stream()?, d.stream()?, d.alloc(SMALL)?, d.alloc(SMALL)?);
+    let (pool, mut no, mut block) = (pool_of_its_own_kept(d)?, 0_i32, 0);
+    call!(d, cuMemPoolSetAttribute(pool, REUSE_BY_DEPENDENCIES, (&raw mut no).cast()))?;
+    call!(d, cuMemAllocFromPoolAsync(&mut block, 40 * MIB, pool, a))?;
+    fill(d, a, block, SMALL, 1, LATE)?;
+    d.free_async(block, a)?;
+    d.free(other)?;
+    Ok(format!("code {}", code(call!(d, cuMemAllocFromPoolAsync(&mut block, 40 * MIB, pool, b)))))
 }
 
 /// [59] The stream of the first request is busy. Its memory, which nothing uses, goes to another
