@@ -11,6 +11,8 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use cachealloc_core::rules::{Rule, rule_holds};
+
 use crate::identity::OfOneProcess;
 
 /// A child with a copy of the memory finds zeros, and no shortest path. It begins as zeros, because
@@ -177,6 +179,14 @@ const fn any_of<const N: usize>(conditions: [Condition; N]) -> u64 {
 #[inline(always)]
 pub(crate) fn is_usual() -> bool {
     GATE.0.word.load(Ordering::Relaxed) & UNUSUAL == ON
+}
+
+/// Returns whether no condition holds under which host memory or pitched memory may not be kept. A
+/// call that has failed for lack of memory is none.
+pub(crate) fn keeps_other_kinds() -> bool {
+    let failed = any_of([Condition::FailedAllocation, Condition::FailedCall]);
+    let failed = if rule_holds(Rule::FailureKeepsCaching) { failed } else { 0 };
+    GATE.0.word.load(Ordering::Relaxed) & UNUSUAL & !failed == ON
 }
 
 /// Returns whether a request needs only memory that the cache may have.

@@ -36,6 +36,7 @@ mod clock;
 mod config;
 mod gate;
 mod handle_table;
+mod hash;
 mod heap;
 mod identity;
 mod intrusive_stack;

@@ -78,6 +78,8 @@ macro_rules! captures {
             /// A request of no stream reuses a block when it is free for every stream of the
             /// capture.
             CaptureReuseForEveryStream = "capture_reuse_for_every_stream",
+            /// A stream whose capture the driver refuses to begin does not capture.
+            RefusedBeginCapturesNothing = "refused_begin_captures_nothing",
             /// A programmatic edge does not mean that its source node is complete.
             CaptureEarlyIsNotComplete = "capture_early_is_not_complete",
             /// The next node after a reuse does not start early.

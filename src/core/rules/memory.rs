@@ -161,6 +161,10 @@ macro_rules! memory {
             /// A query for the free memory includes the frees that in the driver it would have
             /// waited for.
             FreeMemoryQueryWaits = "free_memory_query_waits",
+            /// Pinned and pitched memory is kept although a request has failed.
+            FailureKeepsCaching = "failure_keeps_caching",
+            /// A free of memory that it cannot end waits for nothing: the driver refuses it.
+            WrongEndWaitsForNothing = "wrong_end_waits_for_nothing",
             /// A call that lacks memory is repeated after the barriers of earlier frees.
             RefusedCallWaitsForFrees = "refused_call_waits_for_frees",
             /// A pool is trimmed after the barriers of earlier frees.

@@ -46,7 +46,7 @@ pub(crate) enum Freed {
 /// Returns the shape of a request in the current context, or `None` if the driver must serve it.
 pub(crate) fn shape(function: &Function, bytes: usize, flags: u32) -> Option<Shape> {
     let may_keep = bytes != 0 && bytes as u64 <= config::host_cache_bytes();
-    if !may_keep || !bypass::is_fast_path() {
+    if !may_keep || !bypass::keeps_other_kinds() {
         return None;
     }
     let context_id = lookup::current().ok()?.id;
@@ -91,7 +91,7 @@ fn has_waited(thread: &Thread, shape: Shape) -> bool {
     // Only then can nothing beyond this context have work with the memory, or know that its free
     // has returned.
     let alone = |context: &&Context| LEDGER.exclusive.is_exclusive(context.id);
-    let Some(context) = context.filter(alone).filter(|_| bypass::is_fast_path()) else {
+    let Some(context) = context.filter(alone).filter(|_| bypass::keeps_other_kinds()) else {
         return false;
     };
     !rule_holds(Rule::PinnedFreeWaits) || all_work::wait(thread, context).is_ok()

@@ -2,8 +2,6 @@
 //! (`cachealloc_statistics::breakdown`): what the caches hold, what the driver serves the program
 //! directly, and the driver's last answers (`measured`). Makes no call to the driver.
 
-use std::collections::HashMap;
-
 use cachealloc_history::{Describe, StackId};
 use cachealloc_statistics::breakdown::{Breakdown, Component, HOST};
 
@@ -13,6 +11,7 @@ use crate::driver_memory::table::Held;
 use crate::driver_memory::{implicit_usage, measured};
 use crate::graphs::graph_memory;
 use crate::graphs::graph_memory::MemoryNode;
+use crate::hash::HashMap;
 use crate::process::lock_timeout::LockWait;
 use crate::record::symbols::Names;
 use crate::snapshots::contents;
@@ -66,7 +65,7 @@ fn of_device(breakdowns: &mut Vec<Breakdown>, device: i32) -> &mut Breakdown {
 }
 
 fn add_held(breakdowns: &mut Vec<Breakdown>, held: &[Held], names: &mut Names) {
-    let mut categories: HashMap<StackId, String> = HashMap::new();
+    let mut categories: HashMap<StackId, String> = HashMap::default();
     // A mapping has the stack that asked for its physical memory, which is counted once however
     // often it is mapped.
     let mappings = held.iter().filter(|held| held.component.is_none() && !held.stack.is_none());

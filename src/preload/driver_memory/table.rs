@@ -75,6 +75,8 @@ pub(crate) struct Served {
     /// Component of the breakdown that has it, or `None` for a mapping, whose physical memory has
     /// one.
     pub component: Option<Component>,
+    /// Whether the program has registered memory of its own, which it unregisters.
+    pub registered: bool,
     /// `NONE` unless recorded.
     pub stack: StackId,
     /// Bytes claimed from the limit. 0 for mappings and for memory that does not count.

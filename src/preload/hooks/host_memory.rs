@@ -27,6 +27,7 @@ use crate::hooks::{Real, beside, common, guarded_with, is_accepted};
 use crate::ordering::{communication, observers, pending, pinned, real_frees};
 use crate::process::bypass;
 use crate::serving;
+use crate::serving::EndsBy;
 use crate::state::thread::Thread;
 use crate::statistics::waits::Wait;
 
@@ -158,7 +159,9 @@ pub(crate) fn free(function: &'static Function, pointer: usize, real: impl Real)
 /// Lets the driver end memory that is in the library's table of driver memory.
 fn end_by_driver(function: &'static Function, pointer: usize, real: impl Real) -> CuResult {
     let mut ending = Ending::default();
-    beside(function, || ending = serving::wait_and_end(Key::Memory(pointer as u64)));
+    beside(function, || {
+        ending = serving::wait_and_end(Key::Memory(pointer as u64), EndsBy::FreeHost)
+    });
     let code = end(function, pointer, real);
     beside(function, || ending.finish(code));
     code

@@ -20,7 +20,7 @@ use crate::lock::lock;
 use crate::ordering::{captures, pending, real_frees};
 use crate::process::bypass;
 use crate::serving;
-use crate::serving::{MemoryKind, Wanted};
+use crate::serving::{EndsBy, MemoryKind, Wanted};
 use crate::state::contexts;
 use crate::state::contexts::Context;
 use crate::state::inflight_releases;
@@ -211,7 +211,7 @@ pub(crate) fn free(function: &'static Function, address: u64, real: impl Real) -
             return real();
         }
         pending::wait_all(Wait::Teardown);
-        serving::wait_before_end(Key::Memory(address));
+        serving::wait_before_end(Key::Memory(address), EndsBy::Free);
         let filled = config::writes_blocks();
         let free = || if filled { fill::free_driver_memory(address, real) } else { real() };
         serving::free_by(address, |owner| real_frees::announced_in(owner, free))

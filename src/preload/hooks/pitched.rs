@@ -50,7 +50,7 @@ pub(crate) fn alloc(
         return code;
     }
     // While a stream captures, the driver refuses the call.
-    let cacheable = bypass::is_fast_path() && !config::caches_nothing();
+    let cacheable = bypass::keeps_other_kinds() && !config::caches_nothing();
     if !cacheable || pointer.is_null() || pitch.is_null() || rows_count == 0 {
         return by_driver(function, request, real);
     }

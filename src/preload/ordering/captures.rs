@@ -82,8 +82,15 @@ pub(crate) fn begin(
     let capture = capture.or_else(|| unidentified(stream, context.id));
     let _changing = Changing::new(stream, capture);
     let code = real();
-    if let (Ok(()), Some(capture), Some(mode)) = (code, capture, mode) {
-        open_captures::begun(stream, capture.stream_id, context, mode);
+    match (code, capture, mode) {
+        (Ok(()), Some(capture), Some(mode)) => {
+            open_captures::begun(stream, capture.stream_id, context, mode);
+        }
+        // A handle that means no stream would seem to capture for good.
+        (Err(_), Some(capture), _) if rule_holds(Rule::RefusedBeginCapturesNothing) => {
+            stream_destroyed(capture.stream_id);
+        }
+        _ => {}
     }
     code
 }

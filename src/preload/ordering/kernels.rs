@@ -12,7 +12,6 @@
 //! (`prepare_grouped_gemm_data`).
 
 use core::ffi::c_void;
-use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
@@ -22,6 +21,7 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::config::environment;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
+use crate::hash::HashMap;
 use crate::lock::lock;
 use crate::ordering::{communication, observers, pinned};
 use crate::recent::RecentTable;
@@ -186,7 +186,7 @@ fn passes_tables() -> bool {
 /// drops references to the primary context, has the same kernels looked up again and again.
 fn record(found: Kernel) -> &'static Kernel {
     let mut records = lock(&RECORDS);
-    let same = records.get_or_insert_with(HashMap::new).entry(found.handle).or_default();
+    let same = records.get_or_insert_with(HashMap::default).entry(found.handle).or_default();
     if let Some(known) = same.iter().find(|known| ***known == found) {
         return known;
     }

@@ -1,7 +1,7 @@
 //! Determines what holds the memory of a device at this moment, by component and by call site.
 //! Calls the driver, and resolves no names: a report may be printed later.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use cachealloc_core::BlockState;
 use cachealloc_history::{
@@ -14,6 +14,7 @@ use crate::driver::api;
 use crate::driver_memory::table;
 use crate::driver_memory::table::Held;
 use crate::driver_memory::{implicit_usage, limits, measured};
+use crate::hash::HashMap;
 use crate::process::lock_timeout::LockWait;
 use crate::snapshots::cut;
 use crate::state::contexts;
@@ -53,7 +54,7 @@ pub(crate) fn of(device: i32, request: OomRequest, memory: Option<DeviceMemory>)
     let mut breakdown = Breakdown::new(device);
     let mut cache =
         OomCache { is_expandable: config::get().policy.expandable_segments, ..OomCache::default() };
-    let mut sites: HashMap<StackId, (u64, u64)> = HashMap::new();
+    let mut sites: HashMap<StackId, (u64, u64)> = HashMap::default();
     let mut counts: BTreeMap<Component, u64> = BTreeMap::new();
     for context in contexts::all().filter(|context| context.device == device) {
         let (held, count) = add_cache(context, &mut cache);

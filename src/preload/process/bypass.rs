@@ -31,6 +31,11 @@ pub(crate) fn is_fast_path() -> bool {
     gate::is_usual()
 }
 
+/// Returns whether host memory and pitched memory may be kept for later requests.
+pub(crate) fn keeps_other_kinds() -> bool {
+    gate::keeps_other_kinds()
+}
+
 /// Makes every later call take the path of observed calls, which may have to query the driver more
 /// often.
 pub(crate) fn leave_fast_path() {

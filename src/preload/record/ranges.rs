@@ -7,11 +7,11 @@
 
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::collections::HashMap;
 use std::sync::Mutex;
 
 use cachealloc_history::NO_RANGE;
 
+use crate::hash::HashMap;
 use crate::lock::lock;
 use crate::record;
 

@@ -2,7 +2,7 @@
 //! library, because visiting the libraries in turn for each address would take a thousand times as
 //! long. Results are kept for the next snapshot.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cachealloc_history::category;
@@ -11,6 +11,7 @@ use cachealloc_history::persistent::Words;
 use cachealloc_history::{Describe, Frame, StackId};
 use cachealloc_stacks::{ModuleInfo, Symbol};
 
+use crate::hash::{HashMap, HashSet};
 use crate::record::{capture, eval_loop};
 
 /// An address and the epoch in which it was on a stack.
@@ -37,7 +38,7 @@ impl Names {
         stacks: impl Iterator<Item = StackId>,
         mut heartbeat: impl FnMut(),
     ) {
-        let mut wanted = HashSet::new();
+        let mut wanted = HashSet::default();
         let unique: HashSet<StackId> = stacks.filter(|stack| !stack.is_none()).collect();
         for words in unique.into_iter().filter_map(capture::words) {
             let places = words.native.iter().map(|&address| (address, words.epoch));

@@ -49,8 +49,20 @@ pub(crate) enum MemoryKind {
     Array,
     /// Physical memory of a device, or of `HOST`, to be mapped.
     Physical(i32),
-    /// Pinned or registered memory of the host.
+    /// Pinned memory of the host.
     Host,
+    /// Memory of the host that the program registers.
+    Registered,
+}
+
+/// A function by which the program ends memory. The driver refuses to end other memory by it, and
+/// waits for nothing.
+#[derive(Clone, Copy)]
+pub(crate) enum EndsBy {
+    Free,
+    FreeHost,
+    Unregister,
+    DestroyArray,
 }
 
 /// A request that the limit allows. Dropping it, after the driver has refused, gives the claim
@@ -71,7 +83,8 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<ChargedRequest>> {
         _ => current(),
     };
     let Some((mut device, mut context_id)) = place else { return Ok(None) };
-    if let MemoryKind::Host = kind {
+    let registered = matches!(kind, MemoryKind::Registered);
+    if registered || matches!(kind, MemoryKind::Host) {
         device = HOST;
     }
     if let MemoryKind::Pooled(pool) = kind {
@@ -93,7 +106,7 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<ChargedRequest>> {
         }
     }
     let component = component_of(kind);
-    let served = Served { device, bytes, context_id, component, ..Served::default() };
+    let served = Served { device, bytes, context_id, component, registered, ..Served::default() };
     Ok(Some(ChargedRequest { kind, served, claim }))
 }
 
@@ -165,9 +178,7 @@ impl ChargedRequest {
                 return Named::Physical(number);
             }
             MemoryKind::Array => Key::Array(number),
-            MemoryKind::Linear | MemoryKind::Managed | MemoryKind::Pooled(_) | MemoryKind::Host => {
-                Key::Memory(number)
-            }
+            _ => Key::Memory(number),
         };
         served.stack = capture::of_allocation();
         table::enter(key, served);
@@ -210,21 +221,28 @@ pub(crate) fn free_by(address: u64, call: impl FnOnce(u64) -> CuResult) -> CuRes
 /// call holds the context during its wait, and no cached memory of the context can be released
 /// then. Another thread may need it, whose request nothing delays on the plain driver.
 #[inline(always)]
-pub(crate) fn wait_before_end(key: Key) {
+pub(crate) fn wait_before_end(key: Key, by: EndsBy) {
     if !config::caches_nothing() && rule_holds(Rule::DriversWaitIsWaitedAhead) {
-        wait_with_cache(key);
+        wait_with_cache(key, by);
     }
 }
 
 #[inline(never)]
-fn wait_with_cache(key: Key) {
+fn wait_with_cache(key: Key, by: EndsBy) {
     use Component::{Arrays, Linear, Managed, Pinned};
     let Some(served) = table::served(key) else { return };
+    let ends = match by {
+        EndsBy::Free => matches!(served.component, Some(Linear | Managed)),
+        EndsBy::FreeHost => served.component == Some(Pinned) && !served.registered,
+        EndsBy::Unregister => served.component == Some(Pinned) && served.registered,
+        EndsBy::DestroyArray => served.component == Some(Arrays),
+    };
+    let ends = ends || !rule_holds(Rule::WrongEndWaitsForNothing);
     // The driver waits for the context of the memory.
     let is_own = |context: &Context| {
         served.context_id == context.id || !rule_holds(Rule::OwnersWorkIsWaitedFor)
     };
-    if matches!(served.component, Some(Linear | Managed | Arrays | Pinned))
+    if ends
         && let Ok(context) = lookup::current()
         && is_own(context)
     {
@@ -233,8 +251,8 @@ fn wait_with_cache(key: Key) {
 }
 
 /// Removes memory that the program ends by a call that waits for work. Waits for the work first.
-pub(crate) fn wait_and_end(key: Key) -> Ending {
-    wait_before_end(key);
+pub(crate) fn wait_and_end(key: Key, by: EndsBy) -> Ending {
+    wait_before_end(key, by);
     ending::ends(key)
 }
 
@@ -250,7 +268,7 @@ fn component_of(kind: MemoryKind) -> Option<Component> {
         },
         MemoryKind::Array => Some(Component::Arrays),
         MemoryKind::Physical(_) => None,
-        MemoryKind::Host => Some(Component::Pinned),
+        MemoryKind::Host | MemoryKind::Registered => Some(Component::Pinned),
     }
 }
 
@@ -259,9 +277,11 @@ fn component_of(kind: MemoryKind) -> Option<Component> {
 fn waiter(kind: MemoryKind) -> Waiter {
     match kind {
         MemoryKind::Pooled(_) | MemoryKind::Physical(_) => Waiter::GoesOn,
-        MemoryKind::Linear | MemoryKind::Managed | MemoryKind::Array | MemoryKind::Host => {
-            Waiter::StandsStill
-        }
+        MemoryKind::Linear
+        | MemoryKind::Managed
+        | MemoryKind::Array
+        | MemoryKind::Host
+        | MemoryKind::Registered => Waiter::StandsStill,
     }
 }
 

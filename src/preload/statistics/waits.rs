@@ -2,7 +2,6 @@
 //! why a program waits. With `waits_on_exit:stderr` also by call site, printed when the process
 //! ends.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
@@ -11,6 +10,7 @@ use cachealloc_statistics::Timed;
 use cachealloc_text::{count, time};
 
 use crate::clock::Instant;
+use crate::hash::HashMap;
 use crate::lock::lock;
 use crate::record::capture;
 use crate::record::symbols::Names;

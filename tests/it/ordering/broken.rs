@@ -193,6 +193,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::AsyncNeedsDefaultPool, "pool_of_its_own", "ordered"),
     (Rule::RefusedWaitStaysDeferred, "event_in_a_host_function_behind_a_free", "ordered"),
     (Rule::OnlyOwnContextStandsStill, "request_beside_a_free_of_another_context", "ordered"),
+    (Rule::WrongEndWaitsForNothing, "wrong_ends_beside_a_kernel", "ordered"),
     (Rule::PoolOutlivesContext, "pool_memory_after_its_context", "ordered"),
     (Rule::OutBeforeDriver, "pinned_memory_changes_hands", "ordered,host_cache_mb:0"),
     (Rule::RefusedEntryAlone, "one_buffer_registered_by_two_threads", "ordered"),

@@ -18,7 +18,7 @@ use crate::process::bypass;
 use crate::process::bypass::Failing;
 use crate::record::{HOST, capture};
 use crate::serving;
-use crate::serving::{ChargedRequest, MemoryKind, Wanted};
+use crate::serving::{ChargedRequest, EndsBy, MemoryKind, Wanted};
 
 /// A call of class `record` that is about to be made.
 enum Call {
@@ -138,12 +138,14 @@ fn begin(function: &Function, words: &[usize]) -> CuResult<Option<Call>> {
             Call::Makes(ask(MemoryKind::Host, word(1), false)?)
         }
         id::cuMemHostRegister | id::cuMemHostRegister_v2 => {
-            Call::Registers(ask(MemoryKind::Host, word(1), false)?)
+            Call::Registers(ask(MemoryKind::Registered, word(1), false)?)
         }
         // Pinned memory may be kept for reuse, which its own hook decides (`host_memory::free`).
-        id::cuMemHostUnregister => Call::Ends(serving::wait_and_end(Key::Memory(word(0)))),
+        id::cuMemHostUnregister => {
+            Call::Ends(serving::wait_and_end(Key::Memory(word(0)), EndsBy::Unregister))
+        }
         id::cuArrayDestroy | id::cuMipmappedArrayDestroy => {
-            Call::Ends(serving::wait_and_end(Key::Array(word(0))))
+            Call::Ends(serving::wait_and_end(Key::Array(word(0)), EndsBy::DestroyArray))
         }
         id::cuMemRelease => Call::Ends(ending::releases(word(0))),
         id::cuMemUnmap => Call::Ends(ending::unmaps(word(0), word(1))),

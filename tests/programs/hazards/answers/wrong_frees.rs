@@ -12,6 +12,7 @@ pub const ALL: &[Hazard] = &[
     hazard!(Always, double_free),
     hazard!(Always, interior_free),
     hazard!(Always, wild_free),
+    hazard!(Always, wrong_ends_beside_a_kernel),
     hazard!(Always, async_double_free),
     hazard!(Always, odd_sizes),
     hazard!(Always, address_range),
@@ -49,6 +50,34 @@ fn wild_free(d: &Driver) -> Verdict {
     let wild = [0x1234_5000, (&raw const on_stack) as u64, 0, 8, u64::MAX, 1 << 48];
     let codes = wild.map(|address| code(d.free(address)));
     Ok(format!("codes {codes:?}"))
+}
+
+/// [88] The driver refuses each of these at once. The kernel ends only after them.
+fn wrong_ends_beside_a_kernel(d: &Driver) -> Verdict {
+    d.create_context(0)?;
+    let (stream, flag, pinned, mut managed) = (d.stream()?, d.pinned(64)?, d.pinned(SMALL)?, 0);
+    let layout = std::alloc::Layout::from_size_align(SMALL, 4096).expect("a valid layout");
+    // SAFETY: the size is not 0. The memory is never deallocated.
+    let registered = unsafe { std::alloc::alloc(layout) } as u64;
+    call!(d, cuMemHostRegister(registered, SMALL, 0))?;
+    call!(d, cuMemAllocManaged(&mut managed, SMALL, 1))?;
+    d.set_flag(flag, 0);
+    d.launch("spin", stream, &[flag, 1])?;
+    let codes = [
+        d.free(pinned),
+        d.free(registered),
+        d.free_pinned(managed),
+        d.free_pinned(registered),
+        call!(d, cuMemHostUnregister(pinned)),
+        call!(d, cuMemHostUnregister(managed)),
+        call!(d, cuCtxDestroy(0)),
+        call!(d, cuCtxDetach(0)),
+    ]
+    .map(code);
+    d.set_flag(flag, 1);
+    d.synchronize()?;
+    let later = [d.free(managed), d.free_pinned(pinned)].map(code);
+    Ok(format!("codes {codes:?}, then {later:?}"))
 }
 
 /// Freed pinned memory is as unknown as any other address; the pinned memory beside it is not.
