@@ -78,6 +78,27 @@ fn unknown_export_table_flushes_deferred_waits() {
     assert_eq!(waits(&["work", "table"], Rule::UntrackedSubmissionFlushes.name()), (1, 0));
 }
 
+/// After a call that the driver refuses, pinned memory is kept as before.
+#[test]
+fn refused_calls_leave_no_trace() {
+    let requests = |word: &str, broken: &str| {
+        let run = Run::c("after_a_refusal.c").arg(word).env("CACHEALLOC_BREAK", broken);
+        run.output().ok().report.calls("cuMemHostAlloc")
+    };
+    assert_eq!(requests("nothing", ""), 1);
+    assert_eq!(requests("capture", ""), 1);
+    assert_eq!(requests("request", ""), 1);
+    assert_eq!(requests("capture", Rule::RefusedBeginCapturesNothing.name()), 4);
+    assert_eq!(requests("request", Rule::FailureKeepsCaching.name()), 4);
+}
+
+/// No call of the library is a cancellation point.
+#[test]
+fn cancelled_thread_ends_its_module() {
+    let ran = Run::c("after_a_refusal.c").arg("cancelled").output().ok();
+    assert_eq!(ran.stdout, "unloaded\n", "{ran:#?}");
+}
+
 #[test]
 fn pool_of_the_program_is_reported_once() {
     let run = Run::program(PROGRAM).arg("pool_of_its_own").conf("log:info");

@@ -187,3 +187,18 @@ fn the_gate_closes_before_what_it_stands_for_changes() {
         assert!(set < text.find(change).expect("it is there"), "{path} sets {condition} too late");
     }
 }
+
+/// The seed of the standard tables comes from `getrandom`, which is a cancellation point.
+#[test]
+fn tables_have_a_fixed_seed() {
+    for file in rust_files(&root().join("src/preload")) {
+        let text = fs::read_to_string(&file).expect("a source file");
+        let standard = |line: &&str| {
+            let imports =
+                line.starts_with("use std::collections::") || line.contains("RandomState");
+            imports && ["HashMap", "HashSet", "RandomState"].iter().any(|it| line.contains(it))
+        };
+        let found: Vec<_> = text.lines().filter(standard).collect();
+        assert!(found.is_empty(), "{}: {found:?}: use crate::hash", file.display());
+    }
+}
