@@ -189,6 +189,11 @@ pub(crate) fn keeps_other_kinds() -> bool {
     GATE.0.word.load(Ordering::Relaxed) & UNUSUAL & !failed == ON
 }
 
+/// Returns whether any memory hook is installed in the process.
+pub(crate) fn has_memory_hooks() -> bool {
+    GATE.0.word.load(Ordering::Relaxed) & MEMORY_HOOKS != 0
+}
+
 /// Returns whether a request needs only memory that the cache may have.
 #[inline(always)]
 pub(crate) fn requests_are_plain() -> bool {

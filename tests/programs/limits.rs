@@ -37,6 +37,7 @@ fn main() {
         "contexts" => program.contexts(),
         "uncounted" => program.uncounted(),
         "async" => program.asynchronous(),
+        "other-device" => program.other_device(),
         "race" => program.race(),
         "by-call" => program.by_call(),
         "before" => program.before(),
@@ -311,6 +312,19 @@ impl Program<'_> {
         let second = self.said("90", self.d.alloc_async(90 * MIB, stream)).expect("room");
         self.show("with 90");
         self.said("freed", self.d.free_async(second, stream));
+    }
+
+    /// The device of the stream serves the request, whichever context is current.
+    fn other_device(&self) {
+        let stream = self.d.stream().expect("a stream");
+        self.d.use_device(1).expect("two devices");
+        self.said("60 here", self.d.alloc(60 * MIB));
+        let there = self.said("60 there", self.d.alloc_async(60 * MIB, stream));
+        self.show("here");
+        self.said("60 more there", self.d.alloc_async(60 * MIB, stream));
+        self.d.use_device(0).expect("a device");
+        self.show("there");
+        self.said("freed", self.d.free_async(there.unwrap_or(0), stream));
     }
 
     /// The limit is set and removed while the program runs.

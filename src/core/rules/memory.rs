@@ -163,6 +163,8 @@ macro_rules! memory {
             FreeMemoryQueryWaits = "free_memory_query_waits",
             /// Pinned and pitched memory is kept although a request has failed.
             FailureKeepsCaching = "failure_keeps_caching",
+            /// A stream-ordered request takes memory of the device of its stream.
+            StreamNamesDevice = "stream_names_device",
             /// A free of memory that it cannot end waits for nothing: the driver refuses it.
             WrongEndWaitsForNothing = "wrong_end_waits_for_nothing",
             /// A call that lacks memory is repeated after the barriers of earlier frees.

@@ -1,6 +1,7 @@
 //! `cuMemAllocAsync`, `cuMemAllocFromPoolAsync`, `cuMemFreeAsync` (docs/ordering.md 7). The driver
 //! serves explicit pools, captures, and a default pool that the program configures.
 
+use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Requester, StreamId};
 use cachealloc_history::StackId;
 
@@ -17,7 +18,7 @@ use crate::graphs::{graph_memory, private_pools};
 use crate::hooks::common;
 use crate::hooks::common::ObservedKind;
 use crate::hooks::{Real, beside, guarded_with, host_memory, out_of_memory, stream_of};
-use crate::ordering::{captures, native_wait, programmatic_launch};
+use crate::ordering::{captures, native_wait, observers, programmatic_launch};
 use crate::process::bypass;
 use crate::record::capture;
 use crate::serving;
@@ -141,7 +142,8 @@ fn served(
             let ask = || native(function, stream, real);
             // SAFETY: the driver writes there.
             let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, ask) };
-            let (kind, bytes) = (MemoryKind::Pooled(pool), bytes as u64);
+            let of_stream = || pool_of_another_device(stream);
+            let (kind, bytes) = (MemoryKind::Pooled(pool.or_else(of_stream)), bytes as u64);
             let wanted = Wanted { kind, bytes, counts: true };
             // SAFETY: the driver has just written it.
             let code = serving::serve(wanted, ask, || unsafe { pointer.read() });
@@ -224,6 +226,17 @@ fn served_in_capture(
 fn is_default(context: &Context, pool: Option<PoolHandle>) -> bool {
     pools::is_ours(context.device)
         && pool.is_none_or(|pool| pools::device_of_default(pool) == Some(context.device))
+}
+
+/// Returns the pool that serves a request which names none, if its stream is on another device than
+/// the current one: the device of the stream decides.
+fn pool_of_another_device(stream: StreamHandle) -> Option<PoolHandle> {
+    let here = lookup::current().ok()?.device;
+    if observers::context_count() < 2 || !rule_holds(Rule::StreamNamesDevice) {
+        return None;
+    }
+    let device = stream_identity::context_of(stream)?.device;
+    if device == here { None } else { api::device_get_mem_pool(device).ok() }
 }
 
 /// Returns the context and the stream id that serve this request, or `None` if the driver must

@@ -23,6 +23,7 @@ use core::ptr::null;
 
 use crate::driver::sys::CuResult;
 use crate::driver_memory::table as driver_memory;
+use crate::gate;
 use crate::graphs::graph_memory;
 use crate::memory_hooks::guard::Unwind;
 use crate::memory_hooks::other_memory::{Kind, Observed, Other};
@@ -192,6 +193,11 @@ impl<'a> Call<'a> {
             return None;
         }
         plugin::load(|load| outside(thread, load));
+        // A thread's first look at its own hooks takes the loader's lock, for which another thread
+        // may wait that waits for this one.
+        if !gate::has_memory_hooks() {
+            return None;
+        }
         let hooks = list::serials();
         if hooks.is_empty() {
             return None;

@@ -184,6 +184,19 @@ fn stream_ordered_requests_stay_within_the_limit() {
 }
 
 #[test]
+fn stream_ordered_requests_count_on_the_device_of_their_stream() {
+    let answers = |broken: &str| {
+        let run = run("other-device", LIMIT).env("SIM_DEVICES", "2");
+        run.env("CACHEALLOC_BREAK", broken).output().ok().stdout
+    };
+    let wanted = "60 here: 0\n60 there: 0\nhere: 40 of 100 free\n60 more there: 2\n\
+                  there: 40 of 100 free\nfreed: 0\n";
+    assert_eq!(answers(""), wanted);
+    let broken = answers(Rule::StreamNamesDevice.name());
+    assert!(broken.starts_with("60 here: 0\n60 there: 2\n"), "{broken}");
+}
+
+#[test]
 fn threads_that_race_stay_within_the_limit() {
     check("race", LIMIT, "at most 3\nat the end: 100 of 100 free");
     let racing = run("race", LIMIT).env("CACHEALLOC_BREAK", Rule::LimitClaimsFirst.name());
