@@ -33,7 +33,7 @@ use crate::process::watchdog;
 use crate::state::contexts;
 use crate::state::contexts::Context;
 use crate::trim::{idle, reclaim};
-use crate::{config, identity, log};
+use crate::{config, identity, log, seccomp};
 
 /// Interval of passes: a second in the options is one pass.
 const PASS_EVERY: Duration = Duration::from_secs(1);
@@ -155,7 +155,8 @@ fn begin_or_wake() {
 }
 
 fn begin() {
-    if RUNS.swap(true, Ordering::SeqCst) {
+    // A new thread takes system calls that a filter may forbid.
+    if seccomp::silences() || RUNS.swap(true, Ordering::SeqCst) {
         return;
     }
     // Registered after the driver's handler, so it runs before that.
