@@ -15,17 +15,15 @@ mod gate;
 #[path = "../../src/preload/handle_table.rs"]
 #[allow(dead_code)]
 mod handle_table;
-#[path = "../../src/preload/intrusive_stack.rs"]
-mod intrusive_stack;
+#[path = "../../src/preload/lists/mod.rs"]
+#[allow(dead_code)]
+mod lists;
 #[path = "../../src/preload/lock.rs"]
 #[allow(dead_code)]
 mod lock;
 #[path = "../../src/preload/pagemap/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod pagemap;
-#[path = "../../src/preload/recent.rs"]
-#[allow(dead_code)]
-mod recent;
 #[path = "../../src/preload/process/seats.rs"]
 #[allow(dead_code)]
 mod seats;

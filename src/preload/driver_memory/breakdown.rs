@@ -11,7 +11,7 @@ use crate::driver_memory::table::Held;
 use crate::driver_memory::{implicit_usage, measured};
 use crate::graphs::graph_memory;
 use crate::graphs::graph_memory::MemoryNode;
-use crate::hash::HashMap;
+use crate::lists::hash::HashMap;
 use crate::process::lock_timeout::LockWait;
 use crate::record::symbols::Names;
 use crate::snapshots::contents;

@@ -5,7 +5,7 @@ use core::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::Ordering;
 
 use crate::heap;
-use crate::recent::RecentTable;
+use crate::lists::recent::RecentTable;
 
 /// How a kernel or a graph is used. Each way has a first time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -17,7 +17,7 @@ use crate::driver::api;
 use crate::driver::sys::CuError;
 use crate::graphs::destruction_fence;
 use crate::graphs::node_references::ReferencedRanges;
-use crate::intrusive_stack::{IntrusiveStack, Linked};
+use crate::lists::intrusive_stack::{IntrusiveStack, Linked};
 use crate::lock::lock;
 use crate::log;
 use crate::pagemap;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::heap::head::*;
 use crate::heap::reserve::reserve_take;
-use crate::intrusive_stack::{IntrusiveStack, Linked};
+use crate::lists::intrusive_stack::{IntrusiveStack, Linked};
 
 pub(super) struct Own {
     free: [*mut Free; CLASSES_COUNT],

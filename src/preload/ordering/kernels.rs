@@ -21,10 +21,10 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::config::environment;
 use crate::driver::api;
 use crate::driver::sys::{CuError, CuResult};
-use crate::hash::HashMap;
+use crate::lists::hash::HashMap;
+use crate::lists::recent::RecentTable;
 use crate::lock::lock;
 use crate::ordering::{communication, observers, pinned};
-use crate::recent::RecentTable;
 use crate::record::caller;
 use crate::state::barriers::LEDGER;
 

@@ -14,7 +14,7 @@ use crate::driver::api;
 use crate::driver_memory::table;
 use crate::driver_memory::table::Held;
 use crate::driver_memory::{implicit_usage, limits, measured};
-use crate::hash::HashMap;
+use crate::lists::hash::HashMap;
 use crate::process::lock_timeout::LockWait;
 use crate::snapshots::cut;
 use crate::state::contexts;

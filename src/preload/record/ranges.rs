@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use cachealloc_history::NO_RANGE;
 
-use crate::hash::HashMap;
+use crate::lists::hash::HashMap;
 use crate::lock::lock;
 use crate::record;
 

@@ -11,7 +11,7 @@ use cachealloc_history::persistent::Words;
 use cachealloc_history::{Describe, Frame, StackId};
 use cachealloc_stacks::{ModuleInfo, Symbol};
 
-use crate::hash::{HashMap, HashSet};
+use crate::lists::hash::{HashMap, HashSet};
 use crate::record::{capture, eval_loop};
 
 /// An address and the epoch in which it was on a stack.

@@ -12,8 +12,8 @@ use core::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use crate::lists::recent::Recent;
 use crate::lock::lock;
-use crate::recent::Recent;
 use crate::state::contexts::Context;
 
 type Link = AtomicPtr<Context>;

@@ -10,7 +10,7 @@ use cachealloc_statistics::Timed;
 use cachealloc_text::{count, time};
 
 use crate::clock::Instant;
-use crate::hash::HashMap;
+use crate::lists::hash::HashMap;
 use crate::lock::lock;
 use crate::record::capture;
 use crate::record::symbols::Names;

@@ -199,6 +199,6 @@ fn tables_have_a_fixed_seed() {
             imports && ["HashMap", "HashSet", "RandomState"].iter().any(|it| line.contains(it))
         };
         let found: Vec<_> = text.lines().filter(standard).collect();
-        assert!(found.is_empty(), "{}: {found:?}: use crate::hash", file.display());
+        assert!(found.is_empty(), "{}: {found:?}: use crate::lists::hash", file.display());
     }
 }

@@ -3,7 +3,7 @@
 use std::ptr::null_mut;
 
 use crate::ROUNDS;
-use crate::intrusive_stack::{IntrusiveStack, Linked};
+use crate::lists::intrusive_stack::{IntrusiveStack, Linked};
 
 struct Thing {
     written: u64,

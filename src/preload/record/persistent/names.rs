@@ -13,7 +13,7 @@ use cachealloc_history::persistent::log::{self, Module, PIECE_WORDS, PythonText}
 use cachealloc_history::{Frame, Settings};
 
 use crate::clock::{Instant, epoch_offset_ns, now_ns};
-use crate::hash::HashSet;
+use crate::lists::hash::HashSet;
 use crate::lock::lock;
 use crate::record;
 use crate::record::eval_loop;

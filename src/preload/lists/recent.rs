@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use cachealloc_core::rules::{Rule, rule_holds};
 
-use crate::hash::HashMap;
+use crate::lists::hash::HashMap;
 use crate::lock::lock;
 
 /// A place for each of some numbers, such as handles. A later number takes the place of an earlier
