@@ -86,7 +86,7 @@ pub(crate) fn begin(
         (Ok(()), Some(capture), Some(mode)) => {
             open_captures::begun(stream, capture.stream_id, context, mode);
         }
-        // A handle that means no stream would seem to capture for good.
+        // A handle that means no stream would seem to capture from now on.
         (Err(_), Some(capture), _) if rule_holds(Rule::RefusedBeginCapturesNothing) => {
             stream_destroyed(capture.stream_id);
         }

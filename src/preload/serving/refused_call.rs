@@ -139,7 +139,8 @@ pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> 
     if let Ok(context) = lookup::current() {
         retry::wait_for_frees(context, waiter);
     }
-    // Of frees that have returned. A pool of the driver keeps memory that earlier work still uses.
+    // A pool of the driver keeps memory that work still uses for which earlier frees would have
+    // waited.
     if rule_holds(Rule::RefusedCallWaitsForFrees) {
         pending::wait_like_query();
     }

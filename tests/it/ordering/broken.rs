@@ -228,7 +228,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
 const EXPANDABLE: &str = "ordered,expandable_segments:true";
 /// Rules that no hazard shows: the driver has no counterpart, or the effect appears only at the end
 /// or beside other libraries. `communication.rs`, `limits.rs`, `idle.rs`, `snapshots.rs`,
-/// `graphs.rs`, `judge.rs`, `pinned_again.rs` and `processes.rs` show them.
+/// `graphs.rs`, `judge.rs`, `observers.rs`, `pinned_again.rs` and `processes.rs` show them.
 /// `core/order/tests/reuse` covers reuse in captures, `core/tests/broken.rs` the reuse conditions
 /// of barriers.
 const NO_HAZARDS: &[Rule] = &[
@@ -269,6 +269,9 @@ const NO_HAZARDS: &[Rule] = &[
     Rule::PoolAfterLook,
     Rule::CaptureOpaqueWaits,
     Rule::LimitClaimsFirst,
+    Rule::StreamNamesDevice,
+    Rule::FailureKeepsCaching,
+    Rule::RefusedBeginCapturesNothing,
     Rule::IdleSinceMark,
     Rule::IdleAfterBarrier,
     Rule::PeersAreAsked,
