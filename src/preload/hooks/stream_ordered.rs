@@ -139,11 +139,14 @@ fn served(
     let by_driver = || match captures::maybe() && captures::is_capturing(stream) {
         true => captured_node(function, pointer, stream, real),
         false => {
-            let ask = || native(function, stream, real);
+            let ask = || common::submit_to(function, false, MayBeCaptured::No, real);
             // SAFETY: the driver writes there.
             let ask = || unsafe { memory_hooks::around_driver(bytes as u64, pointer, ask) };
-            let of_stream = || pool_of_another_device(stream);
-            let (kind, bytes) = (MemoryKind::Pooled(pool.or_else(of_stream)), bytes as u64);
+            let pool = match pool.is_none() && observers::has_several_contexts() {
+                true => pool_of_another_device(stream),
+                false => pool,
+            };
+            let (kind, bytes) = (MemoryKind::Pooled(pool), bytes as u64);
             let wanted = Wanted { kind, bytes, counts: true };
             // SAFETY: the driver has just written it.
             let code = serving::serve(wanted, ask, || unsafe { pointer.read() });
@@ -230,11 +233,12 @@ fn is_default(context: &Context, pool: Option<PoolHandle>) -> bool {
 
 /// Returns the pool that serves a request which names none, if its stream is on another device than
 /// the current one: the device of the stream decides.
+#[cold]
 fn pool_of_another_device(stream: StreamHandle) -> Option<PoolHandle> {
-    let here = lookup::current().ok()?.device;
-    if observers::context_count() < 2 || !rule_holds(Rule::StreamNamesDevice) {
+    if !rule_holds(Rule::StreamNamesDevice) {
         return None;
     }
+    let here = lookup::current().ok()?.device;
     let device = stream_identity::context_of(stream)?.device;
     if device == here { None } else { api::device_get_mem_pool(device).ok() }
 }

@@ -259,6 +259,12 @@ fn is_loaded(library: &str) -> bool {
     found
 }
 
+/// Returns whether the program has made or retained several contexts that are alive.
+#[inline]
+pub(crate) fn has_several_contexts() -> bool {
+    SEEN_COUNT.load(Ordering::Relaxed) > 1
+}
+
 /// Returns how many contexts a caller may need to distinguish.
 pub(crate) fn context_count() -> usize {
     contexts::all().count().max(SEEN_COUNT.load(Ordering::Acquire))

@@ -83,8 +83,7 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<ChargedRequest>> {
         _ => current(),
     };
     let Some((mut device, mut context_id)) = place else { return Ok(None) };
-    let registered = matches!(kind, MemoryKind::Registered);
-    if registered || matches!(kind, MemoryKind::Host) {
+    if let MemoryKind::Host | MemoryKind::Registered = kind {
         device = HOST;
     }
     if let MemoryKind::Pooled(pool) = kind {
@@ -106,6 +105,7 @@ pub(crate) fn ask(wanted: Wanted) -> CuResult<Option<ChargedRequest>> {
         }
     }
     let component = component_of(kind);
+    let registered = matches!(kind, MemoryKind::Registered);
     let served = Served { device, bytes, context_id, component, registered, ..Served::default() };
     Ok(Some(ChargedRequest { kind, served, claim }))
 }
