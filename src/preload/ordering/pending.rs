@@ -210,6 +210,18 @@ pub(crate) fn may_wait_for(barrier: Option<&EventRef>, waiter: Waiter) -> bool {
     })
 }
 
+/// Waits for earlier frees before a call is made again that the driver has refused for lack of
+/// memory, as `may_wait_for` does.
+pub(crate) fn wait_like_request() {
+    thread::with(|thread| wait_own_for(thread, Wait::Release));
+    wait_for_left(Wait::Release);
+    for context in contexts::all() {
+        let Some(number) = context.covers.pending() else { continue };
+        let Some(_open) = open_behind(context, number) else { continue };
+        let _ = may_wait_for(context.last_barrier.event(number).as_ref(), Waiter::GoesOn);
+    }
+}
+
 /// Waits for the last barrier of every context: something that earlier work may use is about to
 /// end, or an observer beyond the barriers is about to appear. If the program orders its contexts
 /// itself, waits only for those of Note [The program's promise].

@@ -142,7 +142,7 @@ pub(crate) fn make_room(device: Option<i32>, waiter: Waiter, seen: &mut u64) -> 
     // A pool of the driver keeps memory that work still uses for which earlier frees would have
     // waited.
     if rule_holds(Rule::RefusedCallWaitsForFrees) {
-        pending::wait_like_query();
+        pending::wait_like_request();
     }
     let code = api::relaxed(|| release::everything_free(device, waiter));
     let awaited = |device| _ = inflight_releases::awaited_by(device, waiter);
