@@ -60,7 +60,6 @@ fn programs_differ_without_their_rule() {
     const TABLE: &[(Rule, &str)] = &[
         (Rule::BeginIsNoEnd, "captures/neighbour_of_a_named_block"),
         (Rule::LeftEndsWithContext, "contexts/context_ends_beside_a_pass"),
-        (Rule::LeftIsReleased, "scarce_memory/left_beside_an_end"),
         (Rule::BeginIsNoEnd, "captures/neighbour_of_the_driver_s_memory"),
         (Rule::FreeMemoryQueryWaits, "queries/told_behind_a_free"),
         (Rule::PiecesAreAwaited, "scarce_memory/pieces_of_two_streams"),
