@@ -15,6 +15,8 @@
 //!   again. This thread or one that submits to another stream sees the other.
 //! * O3: several streams are admitted only once the wait is submitted, of the context or of the
 //!   stream.
+//!   Where the driver refuses the wait, in a host function, the submission proceeds without it and
+//!   leaves the state to the next one: all that the driver accepts there touches no memory.
 //! * O4: the state becomes "nothing since the wait of a barrier" only if no call was in progress
 //!   when the counters were read before the record, and nothing has begun since. Only the thread
 //!   with its own lane may find that: it needs no order between its own counters and the state, and

@@ -23,15 +23,19 @@ enum Finder {
 const EACH: [Op; 3] = [Op::Submit(0), Op::Submit(1), Op::Free];
 const OF_ALL: [Op; 3] = [Op::Submit(0), Op::Submit(1), Op::FreeOfAll];
 
+/// A host function, and a free that defers its wait.
+const REFUSED: [Op; 4] = [Op::Submit(0), Op::Submit(1), Op::Refused(1), Op::Free];
+
 /// A context that works, and one that does not.
 const BESIDE: [Op; 4] = [Op::FreeOfAllElsewhere, Op::Submit(0), Op::Submit(1), Op::FreeOfAll];
 
-const RULES: [(Rule, Finder); 24] = [
+const RULES: [(Rule, Finder); 25] = [
     (Rule::BarrierOnFree, Finder::Programs("streams")),
     (Rule::OtherStreamFlushes, Finder::Programs("streams")),
     (Rule::OtherStreamFlushes, Finder::Sole(&OF_ALL)),
     (Rule::StreamsWaitForThemselves, Finder::Sole(&EACH)),
     (Rule::StreamsWaitForTheNewest, Finder::Sole(&EACH)),
+    (Rule::RefusedWaitStaysDeferred, Finder::Sole(&REFUSED)),
     (Rule::OwnerForgetsStreams, Finder::Sole(&OF_ALL)),
     (Rule::NothingBegunForgetsStreams, Finder::Sole(&OF_ALL)),
     (Rule::OnlySubmitterForgets, Finder::Contexts(&BESIDE)),

@@ -72,6 +72,8 @@ pub(super) struct Thread {
     pub(super) counted: bool,
     /// Whether this launch was admitted, once it has asked.
     pub(super) admitted: Option<bool>,
+    /// Whether the driver refuses this call's waits.
+    pub(super) refused: bool,
     /// Context whose deferred wait this launch flushes.
     pub(super) deferring_context: usize,
     /// Whether this free saw a single stream. `waits`: whether it waits on the host.
@@ -134,6 +136,7 @@ impl Machine for Run {
         let lane = usize::from(thread != 0);
         let went = match op {
             Op::Submit(stream) => next.submit(&mut own, lane, stream, stream as u64 + 1),
+            Op::Refused(stream) => next.submit_refused(&mut own, lane, stream),
             Op::SubmitAnywhere => next.submit(&mut own, lane, 1, ANY_STREAM),
             Op::PayAll => next.pay_all(&mut own),
             Op::End => next.end(&mut own),
@@ -157,6 +160,7 @@ impl Machine for Run {
             threads.put(thread.at as u64, 6);
             threads.put(thread.counted.into(), 1);
             threads.put(thread.admitted.map_or(2, u64::from), 2);
+            threads.put(thread.refused.into(), 1);
             threads.put(thread.deferring_context as u64, 1);
             threads.put(thread.one.into(), 1);
             threads.put(thread.waits.into(), 1);

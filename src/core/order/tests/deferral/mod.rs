@@ -20,6 +20,9 @@ pub enum Op {
     Submit(usize),
     /// Launches on the second stream, which the call does not name.
     SubmitAnywhere,
+    /// A call on a stream in a host function, where the driver refuses every wait and all work on
+    /// memory: what it accepts, as the record of an event, needs no order.
+    Refused(usize),
     /// A free that lets each stream wait for itself where several streams have work.
     Free,
     /// A free that submits the wait of the context where several streams have work.
@@ -38,6 +41,9 @@ pub enum Op {
 
 const ALL: [Op; 6] =
     [Op::Submit(0), Op::Submit(1), Op::SubmitAnywhere, Op::Free, Op::FreeOfAll, Op::FreeThatWaits];
+
+/// A host function beside frees of both kinds.
+const CALLBACK: [Op; 5] = [Op::Submit(0), Op::Submit(1), Op::Refused(1), Op::Free, Op::FreeOfAll];
 
 /// Two contexts, only one of which works.
 pub const BESIDE: [Op; 5] =
@@ -100,6 +106,18 @@ fn deferred_waits_hold() {
     for before in [Before::Nothing, Before::Several] {
         let outcome = explore_all(&ALL, before, Left::Nothing, ops_max);
         std::println!("sole, {before:?} before: {outcome:?}");
+        assert_eq!(outcome.violation, None);
+        assert!(outcome.paths > tier::count(1_000, 1_000_000), "explored too little: {outcome:?}");
+    }
+}
+
+/// A wait that the driver refuses in a host function is left to the next submission.
+#[test]
+fn refused_waits_stay_deferred() {
+    let ops_max = if scale() > 1 { 5 } else { tier::count(3, 4) };
+    for before in [Before::Nothing, Before::Several] {
+        let outcome = explore_all(&CALLBACK, before, Left::Nothing, ops_max);
+        std::println!("sole, beside a host function, {before:?} before: {outcome:?}");
         assert_eq!(outcome.violation, None);
         assert!(outcome.paths > tier::count(1_000, 1_000_000), "explored too little: {outcome:?}");
     }

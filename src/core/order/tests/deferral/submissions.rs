@@ -79,6 +79,15 @@ impl Run {
         }))
     }
 
+    /// A submission whose waits the driver refuses. It gives the device nothing that touches memory.
+    pub(super) fn submit_refused(&mut self, own: &mut Thread, lane: usize, stream: usize) -> Went {
+        own.refused = true;
+        match own.at {
+            At::Launch => Ok(Some(At::End)),
+            _ => self.submit(own, lane, stream, stream as u64 + 1),
+        }
+    }
+
     /// Steps from the question how a submission goes on to the answer that it may. `stream` is
     /// `None` for a submission that does not name its stream.
     fn pay(&mut self, own: &mut Thread, stream: Option<usize>) -> Went {
@@ -104,7 +113,11 @@ impl Run {
             At::PayGate => {
                 self.contexts[owing].barrier_lock = true;
                 let here = stream.is_some_and(|stream| context_of(stream) == owing);
-                if here && self.is_exclusive(owing) { At::ComeBehind } else { At::PutIn }
+                if here && !own.refused && self.is_exclusive(owing) {
+                    At::ComeBehind
+                } else {
+                    At::PutIn
+                }
             }
             At::ComeBehind if self.deferring_context != Some(owing as u64) => {
                 self.contexts[owing].barrier_lock = false;
@@ -125,7 +138,11 @@ impl Run {
             }
             At::PutIn => {
                 let owes = self.deferring_context == Some(owing as u64);
-                if owes && !self.is_gone(owing) {
+                if owes && own.refused && rule_holds(Rule::RefusedWaitStaysDeferred) {
+                    self.contexts[owing].barrier_lock = false;
+                    return Ok(Some(At::Launch));
+                }
+                if owes && !own.refused && !self.is_gone(owing) {
                     self.contexts[owing].floor |= self.contexts[owing].event;
                 }
                 let anyway =
