@@ -193,8 +193,8 @@ impl<'a> Call<'a> {
             return None;
         }
         plugin::load(|load| outside(thread, load));
-        // A thread's first look at its own hooks takes the loader's lock, for which another thread
-        // may wait that waits for this one.
+        // A thread's first access to its own hooks takes the loader's lock. A constructor may hold
+        // that lock while it waits for this thread.
         if !gate::has_memory_hooks() {
             return None;
         }

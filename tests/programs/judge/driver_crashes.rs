@@ -1,6 +1,6 @@
-//! Crashes of the driver itself. On a GPU about one program in a hundred that ends graphs crashes
-//! in the driver, with the library and without it, always at the same instruction. A crash under
-//! the library is no difference if a run without it has crashed at that place as well.
+//! Crashes of the driver itself. On a GPU some programs that end graphs crash in the driver, with
+//! the library and without it, at the same instruction. A crash under the library is no difference
+//! if a run without it has crashed at that place as well.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
