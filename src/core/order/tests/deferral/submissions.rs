@@ -79,7 +79,7 @@ impl Run {
         }))
     }
 
-    /// A submission whose waits the driver refuses. It gives the device nothing that touches memory.
+    /// A submission whose waits the driver refuses. Nothing of it touches memory.
     pub(super) fn submit_refused(&mut self, own: &mut Thread, lane: usize, stream: usize) -> Went {
         own.refused = true;
         match own.at {
