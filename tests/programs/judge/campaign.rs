@@ -198,8 +198,8 @@ impl Campaign<'_> {
     pub(crate) fn note(&self, machine: &Machine, program: &Program, found: &[Finding]) {
         for finding in found {
             let name = format!("{} | {} | {}", program.theme, finding.conf, finding.kind);
-            let first =
-                tally(&self.found, name, format!("seed {}: {}", program.seed, finding.detail));
+            let detail = finding.detail.lines().next().unwrap_or_default();
+            let first = tally(&self.found, name, format!("seed {}: {detail}", program.seed));
             if first && !self.arguments.has("quiet") {
                 self.report(machine, program, finding);
             }

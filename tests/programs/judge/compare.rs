@@ -132,14 +132,13 @@ impl Native {
             }
         }
         if ran.code != 0 {
-            let said = ran.stderr.lines().next().unwrap_or("");
             let last = ran.seen.keys().next_back().map_or("before its first line".into(), |line| {
                 format!(
                     "after line {line} ({})",
                     program.lines.get(*line).map_or("the end".into(), |it| it.text())
                 )
             });
-            found.push(finding(ran.how_it_ended(), format!("{last} {said}")));
+            found.push(finding(ran.how_it_ended(), format!("{last} {}", ran.stderr.trim_end())));
         }
         if ran.stdout != self.stdout {
             found.push(finding("another output".into(), ran.stdout.clone()));

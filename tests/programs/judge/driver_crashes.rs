@@ -7,24 +7,24 @@ use std::sync::{Arc, Mutex};
 
 use crate::play::crash::CRASHED;
 
-/// The places at which runs without the library have crashed inside the driver.
+/// The places at which runs without the library have crashed.
 #[derive(Clone, Default, Debug)]
 pub struct DriverCrashes(Arc<Mutex<BTreeSet<String>>>);
 
 impl DriverCrashes {
-    /// Notes where a run without the library has crashed, if that was in the driver. Prints the
-    /// first crash at each place.
+    /// Notes where a run without the library has crashed. Prints the first crash at each place.
     pub fn note(&self, stderr: &str) {
-        if let Some(place) = place_in(stderr).filter(|place| place.starts_with("libcuda.so"))
+        if let Some(place) = place_in(stderr)
             && self.0.lock().expect("no job panics").insert(place.to_string())
         {
             println!("== without the library\n{stderr}");
         }
     }
 
-    /// Returns whether the text ends with such a place.
+    /// Returns whether the text ends with such a place inside the driver.
     pub fn explain(&self, kind: &str) -> bool {
-        self.0.lock().expect("no job panics").iter().any(|place| {
+        let places = self.0.lock().expect("no job panics");
+        places.iter().filter(|place| place.starts_with("libcuda.so")).any(|place| {
             kind.strip_suffix(place.as_str()).is_some_and(|rest| rest.ends_with(" at "))
         })
     }

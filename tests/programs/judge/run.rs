@@ -14,6 +14,7 @@ use crate::gpus::VISIBLE;
 use crate::grammar::Program;
 use crate::log::{self, Seen};
 use crate::play::Pace;
+use crate::play::crash::write_stacks_of;
 
 /// Where programs run, and with which library and driver.
 #[derive(Clone, Debug)]
@@ -321,7 +322,11 @@ impl Machine {
             }
             // Making its context may take long on a busy machine.
             let patience = if bytes == 0 { PATIENCE } else { patience };
-            if moved.elapsed() > patience || self.ending.has_come() {
+            let is_over = self.ending.has_come();
+            if moved.elapsed() > patience || is_over {
+                if !is_over {
+                    write_stacks_of(child.id());
+                }
                 let _ = child.kill(); // it may have ended just now
                 let _ = child.wait();
                 return HUNG;
