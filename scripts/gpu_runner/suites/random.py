@@ -18,6 +18,7 @@ from gpu_runner.report import Report
 
 # The judge takes a range of seeds; this one is larger than any run needs.
 SEEDS = 1_000_000_000
+SCARCE_SHARE = 8
 
 
 def add_options(group: "argparse._ArgumentGroup") -> None:
@@ -34,13 +35,25 @@ def run_suite(context: Context) -> bool:
     with tempfile.TemporaryDirectory() as scratch:
         simulated = context.driver or simulated_driver(Path(scratch) / "sim")
         command = [judge, "run", "--lib", context.library, "--driver", simulated, "--scratch", Path(scratch) / "runs"]
-        command += ["--seconds", options.seconds, "--seeds", f"{options.seed}..{options.seed + SEEDS}"]
-        command += ["--theme", options.theme, "--jobs", context.jobs, "--out", context.out / "found"]
+        command += ["--seeds", f"{options.seed}..{options.seed + SEEDS}"]
+        command += ["--jobs", context.jobs, "--out", context.out / "found"]
         command += [] if context.driver else ["--gpu"]
-        code = follow([str(word) for word in command], context.environment(), report)
-    if code != 0:
-        report.failed("random", f"exit code {code}; programs that differ are in {context.out / 'found'}")
+        for theme, seconds in runs(options, on_gpu=not context.driver):
+            words = [*command, "--theme", theme, "--seconds", seconds]
+            code, stopped = follow([str(word) for word in words], context.environment(), report)
+            if code != 0:
+                report.failed(theme, f"exit code {code}; programs that differ are in {context.out / 'found'}")
+            if stopped:
+                break
     return report.good
+
+
+def runs(options: argparse.Namespace, *, on_gpu: bool) -> "list[tuple[str, int]]":
+    """Returns the themes to run, with the seconds for each: on a GPU programs that make memory scarce run by themselves."""
+    if options.theme != "all" or not on_gpu:
+        return [(options.theme, options.seconds)]
+    scarce = max(1, options.seconds // SCARCE_SHARE)
+    return [("scarce", scarce), ("all", max(1, options.seconds - scarce))]
 
 
 def simulated_driver(folder: Path) -> Path:
@@ -56,14 +69,24 @@ def simulated_driver(folder: Path) -> Path:
     return folder
 
 
-def follow(command: "list[str]", env: "dict[str, str]", report: Report) -> int:
-    """Runs the judge and passes its lines on as they come. On SIGTERM it is asked for its summary."""
+def follow(command: "list[str]", env: "dict[str, str]", report: Report) -> "tuple[int, bool]":
+    """Runs the judge and passes its lines on as they come. On SIGTERM it is asked for its summary.
+
+    Returns its exit code, and whether there was such a signal.
+    """
+    stopped = False
+
+    def stop(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+        child.terminate()
+
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
-        before = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+        before = signal.signal(signal.SIGTERM, stop)
         try:
             assert child.stdout
             for line in child.stdout:
                 report.line(line.rstrip())
-            return child.wait()
+            return child.wait(), stopped
         finally:
             signal.signal(signal.SIGTERM, before)

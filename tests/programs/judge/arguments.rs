@@ -3,7 +3,7 @@
 //! | argument | meaning |
 //! |---|---|
 //! | `--seeds A..B` | which seeds |
-//! | `--theme T` | one theme, or `all` |
+//! | `--theme T` | one theme, `all`, or `scarce`: those that make memory scarce |
 //! | `--conf C` | settings of the library, repeatable; default: those of `campaign.rs` |
 //! | `--lib LIB`, `--driver DIR` | the library, and the folder of the simulated driver |
 //! | `--gpu` | the compared runs use this machine's own driver |

@@ -34,7 +34,6 @@ impl Campaign<'_> {
         if valid.is_empty() {
             return;
         }
-        let _gpu = self.hold(machine, &valid[0].0);
         let Some(judged) = self.natively(machine, valid) else { return };
         self.programs.fetch_add(judged.len() as u64, Ordering::SeqCst);
         let mut found: Vec<Vec<Finding>> = judged.iter().map(|_| Vec::new()).collect();

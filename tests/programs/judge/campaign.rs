@@ -12,8 +12,8 @@ use crate::compare::{Finding, Tally};
 use crate::driver_crashes::DriverCrashes;
 use crate::ending::Ending;
 use crate::generate;
-use crate::gpus::{Gpus, Held};
-use crate::grammar::Program;
+use crate::gpus::Gpus;
+use crate::grammar::{Program, wants_scarcity};
 use crate::run::Machine;
 use crate::shrink::{NATIVE, Shrinker};
 
@@ -59,19 +59,27 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
     let seeds = arguments.seeds()?;
     let theme = arguments.text("theme").unwrap_or("all");
     let (gpu, gpus) = (arguments.has("gpu"), Gpus::visible());
-    // On a GPU hundreds of contexts take minutes.
+    // On a GPU hundreds of contexts take minutes, and a program that makes memory scarce needs the
+    // GPU for itself.
     let in_all = |name: &&str| {
-        !gpu || *name != "many_contexts" && generate::devices_of(name) <= gpus.count()
+        let suits = *name != "many_contexts" && !wants_scarcity(name);
+        !gpu || suits && generate::devices_of(name) <= gpus.count()
     };
-    let wanted = |name: &&str| if theme == "all" { in_all(name) } else { *name == theme };
-    let themes = generate::themes().into_iter().filter(wanted);
+    let wanted = |name: &&str| match theme {
+        "all" => in_all(name),
+        "scarce" => wants_scarcity(name),
+        theme => *name == theme,
+    };
+    let themes: Vec<String> =
+        generate::themes().into_iter().filter(wanted).map(str::to_string).collect();
+    let alone = gpu && themes.iter().any(|name| wants_scarcity(name));
     let seconds = arguments.number("seconds", 0)?;
     let campaign = Campaign {
         arguments,
         batch: arguments.number("batch", if gpu { BATCH_ON_GPU } else { 1 })?.max(1),
         confs: arguments.texts("conf"),
         without: arguments.without().into_iter().chain(gpu.then(|| "faults".into())).collect(),
-        themes: themes.map(str::to_string).collect(),
+        themes,
         gpus,
         next: AtomicU64::new(seeds.start),
         end: if seconds > 0 && !arguments.has("seeds") { u64::MAX } else { seeds.end },
@@ -88,7 +96,8 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
     }
     let crashes = campaign.crashes.clone();
     let machine = Machine { ending: campaign.ending, crashes, ..arguments.machine()? };
-    let jobs = arguments.number("jobs", 1)?;
+    let jobs_max = if alone { campaign.gpus.count() } else { u64::MAX };
+    let jobs = arguments.number("jobs", 1)?.min(jobs_max);
     std::thread::scope(|scope| {
         let campaign = &campaign;
         let work = |job: u64| {
@@ -122,11 +131,7 @@ impl Campaign<'_> {
             }
             for theme in self.themes.iter().cycle().skip(job).take(self.themes.len()) {
                 let seeds = first..self.end.min(first + self.batch);
-                let programs: Vec<Program> = seeds.map(|seed| self.program(seed, theme)).collect();
-                let rare = self.themes.len() > 1 && programs[0].wants_scarcity();
-                if machine.gpu && rare && !(first / self.batch).is_multiple_of(SCARCE_EVERY) {
-                    continue;
-                }
+                let programs = seeds.map(|seed| self.program(seed, theme)).collect();
                 self.several(machine, programs);
                 if self.is_over() {
                     return;
@@ -137,11 +142,6 @@ impl Campaign<'_> {
 
     fn program(&self, seed: u64, theme: &str) -> Program {
         generate::program(seed, theme, &self.without).expect("a known theme")
-    }
-
-    /// Waits for the GPU. Whoever calls it holds none.
-    pub(crate) fn hold(&self, machine: &Machine, program: &Program) -> Option<Held<'_>> {
-        machine.gpu_name.as_ref().map(|name| self.gpus.hold(name, program))
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -160,7 +160,6 @@ impl Campaign<'_> {
             Ok(simulated) => simulated,
             Err(why) => return self.drop_program(program, &why),
         };
-        let _gpu = self.hold(machine, program);
         let baseline = match machine.with_gpu(program, simulated) {
             Ok(baseline) => baseline,
             Err(why) => return self.drop_program(program, &why),
@@ -272,8 +271,6 @@ impl Campaign<'_> {
 /// Batch size on a GPU, where starting a process takes longer than a program. With larger batches
 /// it takes minutes until the first results count.
 const BATCH_ON_GPU: u64 = 4;
-/// On a GPU all other jobs wait for a program that makes memory scarce: one batch in so many.
-const SCARCE_EVERY: u64 = 8;
 const SHRINK_TIME: Duration = Duration::from_secs(40);
 const SAY_EVERY: Duration = Duration::from_secs(20);
 

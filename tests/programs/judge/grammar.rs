@@ -218,13 +218,18 @@ pub struct Program {
 impl Program {
     /// Whether the program tests memory that runs out.
     pub fn wants_scarcity(&self) -> bool {
-        ["pressure", "beside", "references_scarce", "uploads"].contains(&self.theme.as_str())
+        wants_scarcity(&self.theme)
     }
 
     /// Whether the program has threads besides the main one.
     pub fn has_threads(&self) -> bool {
         self.lines.iter().any(|line| line.thread != 0)
     }
+}
+
+/// Whether programs of this theme test memory that runs out.
+pub fn wants_scarcity(theme: &str) -> bool {
+    ["pressure", "beside", "references_scarce", "uploads"].contains(&theme)
 }
 
 /// Maximum number of threads of a program at once. Thread 0 is the main one.
