@@ -52,6 +52,8 @@ pub(crate) struct Campaign<'a> {
     steps: Mutex<BTreeMap<String, u64>>,
     dropped: Mutex<Tally>,
     found: Mutex<Tally>,
+    /// Time that all jobs together have spent on each theme.
+    spent: Mutex<BTreeMap<String, Duration>>,
     crashes: DriverCrashes,
 }
 
@@ -89,6 +91,7 @@ pub fn run(arguments: &Arguments) -> Result<bool, String> {
         steps: Mutex::default(),
         dropped: Mutex::default(),
         found: Mutex::default(),
+        spent: Mutex::default(),
         crashes: DriverCrashes::default(),
     };
     if campaign.themes.is_empty() {
@@ -132,7 +135,11 @@ impl Campaign<'_> {
             for theme in self.themes.iter().cycle().skip(job).take(self.themes.len()) {
                 let seeds = first..self.end.min(first + self.batch);
                 let programs = seeds.map(|seed| self.program(seed, theme)).collect();
+                let begun = Instant::now();
                 self.several(machine, programs);
+                let mut spent = self.spent.lock().expect("no job panics");
+                *spent.entry(theme.clone()).or_default() += begun.elapsed();
+                drop(spent);
                 if self.is_over() {
                     return;
                 }
@@ -252,6 +259,12 @@ impl Campaign<'_> {
 
     fn sum_up(&self) -> bool {
         println!("{}", self.so_far());
+        let spent = self.spent.lock().expect("no job panics");
+        let mut spent: Vec<_> = spent.iter().collect();
+        spent.sort_by_key(|(_, time)| std::cmp::Reverse(**time));
+        let spent: Vec<String> =
+            spent.iter().map(|(theme, time)| format!("{theme} {}", time.as_secs())).collect();
+        println!("  seconds of all jobs: {}", spent.join(", "));
         let dropped = self.dropped.lock().expect("no job panics");
         let found = self.found.lock().expect("no job panics");
         let (explained, found): (Vec<_>, Vec<_>) =
