@@ -490,16 +490,17 @@ static int sealed(const char *how) {
         snprintf(line, sizeof line, "(sleep 0.5; LD_PRELOAD= \"$COMMAND\" stats %d) >/dev/null 2>&1 &", getpid());
         OK(system(line));
     }
-    // With "tight" also a thread that calls prctl, reads the clock, or asks for pending signals.
+    // With "tight" also a thread that calls prctl, reads the clock, asks for pending signals, or
+    // selects processors.
     static const int FORBIDDEN[] = {
         SYS_unlinkat, SYS_openat,
 #ifdef SYS_unlink
         SYS_unlink, SYS_open,
 #endif
-        SYS_prctl, SYS_clock_gettime, SYS_rt_sigpending,
+        SYS_prctl, SYS_clock_gettime, SYS_rt_sigpending, SYS_sched_setaffinity,
     };
     int is_tight = !strcmp(how, "tight"), all = sizeof FORBIDDEN / sizeof *FORBIDDEN;
-    int forbidden = is_tight ? all : all - 3, used = 0;
+    int forbidden = is_tight ? all : all - 4, used = 0;
     struct sock_filter code[2 * sizeof FORBIDDEN / sizeof *FORBIDDEN + 2];
     code[used++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
     for (int i = 0; i < forbidden; i++) {
@@ -515,8 +516,9 @@ static int sealed(const char *how) {
     OK((int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
     loop(3);
     if (is_tight) {
-        Pointer none;
+        Pointer none, large;
         CHECK(cuMemAlloc(&none, (size_t)1 << 45) == 2);
+        OK(cuMemAlloc(&large, 128 << 20)); // worth a thread of the library
     }
     if (is_asked)
         sleep(2);
