@@ -228,8 +228,9 @@ impl Machine {
         }
         let logs: Vec<PathBuf> =
             (0..programs.len()).map(|number| numbered("log", number)).collect();
-        let code =
-            self.wait(&mut command, &logs, if how.simulated { PATIENCE } else { PATIENCE_ON_GPU });
+        let gives_up_early = !how.simulated && how.conf.is_none();
+        let patience = if gives_up_early { PATIENCE_WITH_DRIVER } else { PATIENCE };
+        let code = self.wait(&mut command, &logs, patience);
         let text = |path: &Path| {
             String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
         };
@@ -338,10 +339,11 @@ impl Machine {
 
 /// Exit code of a program that was killed because it had stopped.
 pub const HUNG: i32 = 137;
+/// Longest time without a log line. A busy machine may stall for several seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest time without a log line on a GPU, where nothing is slowed down, and some programs hang
-/// the driver even without the library.
-const PATIENCE_ON_GPU: Duration = Duration::from_secs(10);
+/// Longest time without a log line on a GPU without the library, where some programs hang the
+/// driver: such a program is left out.
+const PATIENCE_WITH_DRIVER: Duration = Duration::from_secs(10);
 const ENDS_AND_WAITS: [&str; 5] = [
     "cuEventSynchronize",
     "cuCtxDestroy_v2",
