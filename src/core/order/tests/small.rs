@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 
 use crate::order::captures::{Begun, Capture, Captures};
+use crate::order::deferring_context::DeferringContext;
 use crate::order::exclusive::{Exclusive, Observer};
 use crate::order::ledger::{AfterBarrier, ContextCoverage, FreeInput, Ledger};
 use crate::order::pending::{BarrierNumber, PendingBarriers, TrackedBarrier};
@@ -303,4 +304,16 @@ fn only_the_stream_itself_has_waited() {
     for other in 2..1_000 {
         assert!(!streams.is(other, barrier), "stream {other} has not waited");
     }
+}
+
+#[test]
+fn only_one_context_defers_at_a_time() {
+    let deferring = DeferringContext::new();
+    assert!(deferring.try_set(1));
+    assert!(deferring.try_set(1), "it may defer again");
+    assert!(!deferring.try_set(2), "another one does");
+    deferring.clear(2);
+    assert!(deferring.is(1) && !deferring.is(2));
+    deferring.clear(1);
+    assert!(deferring.try_set(2));
 }
