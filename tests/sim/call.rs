@@ -273,8 +273,8 @@ impl Call {
 
     /// Waits while another thread's free holds the context. Measured: these calls block: launches,
     /// allocations, other frees, records of an event on a stream and of a context, and calls that
-    /// create streams or create or destroy events. These do not: queries, waits of a stream or
-    /// context for an event, and stream-ordered allocation.
+    /// create or destroy streams or events. These do not: queries, waits of a stream or context for
+    /// an event, stream-ordered allocation, and frees of such memory.
     pub fn wait_for_context(&mut self, context: Handle) {
         self.wait_for_contexts(&[context]);
     }

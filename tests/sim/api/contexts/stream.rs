@@ -18,6 +18,8 @@ driver! {
     }
 
     fn cuStreamDestroy, cuStreamDestroy_v2: (stream: Handle) |call| {
+        let context = call.world().streams.get(stream)?.context;
+        call.wait_for_context(context);
         call.world().destroy_stream(stream)?;
         call.world().end_object(stream);
         Ok(())
