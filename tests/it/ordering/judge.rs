@@ -17,7 +17,6 @@ use cachealloc_tests::{driver_folder, library, root, scratch_file, tier};
 const SEEDS: [&str; 2] = ["8..9", "8..16"];
 const JOBS: &str = "2";
 const TRIES: usize = 40;
-const SIGSEGV: i32 = 11;
 
 /// Programs that once differed; those in `OPEN` still do.
 const JUDGED: &str = "tests/data/judged";
@@ -99,25 +98,28 @@ fn programs_that_still_differ_do() {
 /// A played program that crashes says where: by that the judge recognizes crashes of the driver.
 #[test]
 fn a_crash_names_its_place() {
-    let (program, log) = (scratch_file("program"), scratch_file("log"));
-    std::fs::write(&program, "theme own seed 1 memory_mb 0\n").expect("it is written");
-    let play = Command::new(env!("CARGO_BIN_EXE_judge"))
-        .args(["play".as_ref(), program.as_os_str(), "--log".as_ref(), log.as_os_str()])
-        .env("LD_LIBRARY_PATH", driver_folder())
-        .env("SIM_PAUSE_MS", "cuDevicePrimaryCtxRetain@1=60000")
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the judge starts");
-    while !log.exists() {
-        std::thread::sleep(Duration::from_millis(5));
+    let signals = [("SEGV", libc::SIGSEGV), ("FPE", libc::SIGFPE), ("ABRT", libc::SIGABRT)];
+    for (name, signal) in signals {
+        let (program, log) = (scratch_file("program"), scratch_file("log"));
+        std::fs::write(&program, "theme own seed 1 memory_mb 0\n").expect("it is written");
+        let play = Command::new(env!("CARGO_BIN_EXE_judge"))
+            .args(["play".as_ref(), program.as_os_str(), "--log".as_ref(), log.as_os_str()])
+            .env("LD_LIBRARY_PATH", driver_folder())
+            .env("SIM_PAUSE_MS", "cuDevicePrimaryCtxRetain@1=60000")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the judge starts");
+        while !log.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let kill = Command::new("kill").args([format!("-{name}"), play.id().to_string()]).status();
+        assert!(kill.expect("kill").success());
+        let ran = play.wait_with_output().expect("a child of this process");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.signal(), Some(signal), "{said}");
+        let place = said.lines().find_map(|line| line.strip_prefix("judge: crashed at "));
+        assert!(place.is_some_and(|place| place.starts_with("libc.so.6+0x")), "{name}: {said}");
     }
-    let kill = Command::new("kill").args(["-SEGV", &play.id().to_string()]).status();
-    assert!(kill.expect("kill").success());
-    let ran = play.wait_with_output().expect("a child of this process");
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert_eq!(ran.status.signal(), Some(SIGSEGV), "{said}");
-    let place = said.lines().find_map(|line| line.strip_prefix("judge: crashed at "));
-    assert!(place.is_some_and(|place| place.starts_with("libc.so.6+0x")), "{said}");
 }
 
 /// Each function by which a program changes something is called by the judge's programs, or listed

@@ -206,6 +206,12 @@ impl Machine {
         if first.theme == "cached" && how.conf.is_none() {
             command.arg("--cached");
         }
+        let is_oracle = !how.simulated && how.conf.is_none();
+        if is_oracle {
+            // Overwrites host memory that is freed. A driver that still uses such memory then
+            // crashes here too, and not only under the library, whose own data may lie there.
+            command.env("MALLOC_PERTURB_", "165");
+        }
         if how.simulated {
             self.simulate(&mut command, first, how, &report);
         }
@@ -228,8 +234,7 @@ impl Machine {
         }
         let logs: Vec<PathBuf> =
             (0..programs.len()).map(|number| numbered("log", number)).collect();
-        let gives_up_early = !how.simulated && how.conf.is_none();
-        let patience = if gives_up_early { PATIENCE_WITH_DRIVER } else { PATIENCE };
+        let patience = if is_oracle { PATIENCE_WITH_DRIVER } else { PATIENCE };
         let code = self.wait(&mut command, &logs, patience);
         let text = |path: &Path| {
             String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
@@ -238,7 +243,7 @@ impl Machine {
         let problems = report.lines().filter(|line| line.starts_with("sim: "));
         let problems: Vec<String> = problems.map(str::to_string).collect();
         let (stdout, stderr) = (text(&out), text(&err));
-        if !how.simulated && how.conf.is_none() {
+        if is_oracle {
             self.crashes.note(&stderr);
         }
         let ran = |number: usize| Ran {

@@ -16,10 +16,11 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// Handles SIGSEGV and SIGBUS once, and requests for the frames of a thread.
+/// Handles each signal of a crash once, and requests for the frames of a thread.
 pub fn name_the_place() {
-    handle(libc::SIGSEGV, on_crash, libc::SA_RESETHAND);
-    handle(libc::SIGBUS, on_crash, libc::SA_RESETHAND);
+    for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGABRT] {
+        handle(signal, on_crash, libc::SA_RESETHAND);
+    }
     handle(STACK, on_request, libc::SA_RESTART);
     let mut frame = std::ptr::null_mut();
     // SAFETY: one frame fits. The first call loads the unwinder, which a handler must not do.

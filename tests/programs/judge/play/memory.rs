@@ -105,6 +105,12 @@ impl Actor<'_> {
             }
             Op::PoolDestroy => {
                 let pool = slots.pools.get(slot)?;
+                // Measured: if a pool is destroyed before its memory is free and the frees have
+                // completed, the driver (580.159.04) later uses host memory that it has freed.
+                if driver.races().is_none() {
+                    slots.pools.set_aside(slot);
+                    return None;
+                }
                 slots.pools.clear(slot);
                 code(call!(driver, cuMemPoolDestroy(pool.handle)))
             }

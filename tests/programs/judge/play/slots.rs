@@ -196,7 +196,7 @@ impl Owned for Ctx {
 
 pub struct Table<T> {
     slots: Vec<Mutex<Option<T>>>,
-    /// Former contents of slots that were reused after their context had ended.
+    /// Former contents of slots: of those reused after their context had ended, or set aside.
     before: Mutex<Vec<T>>,
 }
 
@@ -224,11 +224,17 @@ impl<T: Owned + Clone> Table<T> {
         *lock(&self.slots[slot as usize]) = None;
     }
 
+    /// Empties the slot; what was there ends with the program.
+    pub fn set_aside(&self, slot: u64) {
+        let before = lock(&self.slots[slot as usize]).take();
+        lock(&self.before).extend(before);
+    }
+
     pub fn all(&self) -> Vec<T> {
         (0..self.slots.len() as u64).filter_map(|slot| self.get(slot)).collect()
     }
 
-    /// Returns all entries, including those whose context has ended.
+    /// Returns all entries, including those set aside or whose context has ended.
     pub fn ever(&self) -> Vec<T> {
         let now = self.slots.iter().filter_map(|slot| lock(slot).clone());
         now.chain(lock(&self.before).iter().cloned()).collect()
