@@ -208,7 +208,7 @@ impl Machine {
         }
         let is_oracle = !how.simulated && how.conf.is_none();
         if is_oracle {
-            // Overwrites host memory that is freed. A driver that still uses such memory then
+            // Overwrites host memory when it is allocated and freed. A driver that reads it then
             // crashes here too, and not only under the library, whose own data may lie there.
             command.env("MALLOC_PERTURB_", "165");
         }

@@ -106,7 +106,7 @@ impl Actor<'_> {
             Op::PoolDestroy => {
                 let pool = slots.pools.get(slot)?;
                 // Measured: if a pool is destroyed before its memory is free and the frees have
-                // completed, the driver (580.159.04) later uses host memory that it has freed.
+                // completed, the driver (580.159.04) may crash in a later call.
                 if driver.races().is_none() {
                     slots.pools.set_aside(slot);
                     return None;
