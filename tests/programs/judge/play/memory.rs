@@ -109,7 +109,7 @@ impl Actor<'_> {
                 // completed, the driver (580.159.04) may crash in a later call.
                 if driver.races().is_none() {
                     slots.pools.set_aside(slot);
-                    return None;
+                    return code(Ok(()));
                 }
                 slots.pools.clear(slot);
                 code(call!(driver, cuMemPoolDestroy(pool.handle)))
