@@ -242,7 +242,11 @@ impl Machine {
         let report = text(&report);
         let problems = report.lines().filter(|line| line.starts_with("sim: "));
         let problems: Vec<String> = problems.map(str::to_string).collect();
-        let (stdout, stderr) = (text(&out), text(&err));
+        let (stderr, printed) = (text(&err), text(&out));
+        // Kernels of different streams print in any order.
+        let mut sorted: Vec<&str> = printed.split_inclusive('\n').collect();
+        sorted.sort_unstable();
+        let stdout = sorted.concat();
         if is_oracle {
             self.crashes.note(&stderr);
         }

@@ -18,7 +18,7 @@ impl Player {
     }
 
     fn context(&self, handle: u64, device: i32, green: bool) -> Outcome<Ctx> {
-        let kernels = Kernels::load(&self.driver)?;
+        let kernels = Kernels::load(&self.driver, self.prints)?;
         let made = Arc::new(Context { green, ..Context::new(handle, kernels, device) });
         self.befriend(&made)?;
         Ok(made)

@@ -86,7 +86,7 @@ const USED_HIGH: u32 = 8;
 
 impl Actor<'_> {
     pub fn look_at_everything(&mut self) {
-        if self.player.ends_at_once {
+        if self.player.prints {
             return;
         }
         let streams = self.slots().streams.all();

@@ -22,28 +22,32 @@ pub enum Kernel {
     FillPacked,
     /// Reads one word through a texture.
     Fetch,
-    /// Prints a line, in the simulation alone.
-    Say,
     /// Takes no arguments.
     Nothing,
+    /// Prints a line.
+    Say,
 }
 
 const NAMES: [&str; 7] =
     ["late_fill", "copy", "add", "spin", "set", "indirect_fill", "indirect_spin"];
-const REACHING: [&str; 5] = ["fill_at", "fill_packed", "fetch", "say", "nothing"];
+const REACHING: [&str; 4] = ["fill_at", "fill_packed", "fetch", "nothing"];
 
 pub struct Kernels {
-    functions: [u64; NAMES.len() + REACHING.len()],
+    functions: [u64; NAMES.len() + REACHING.len() + 1],
 }
 
 impl Kernels {
-    /// Loads kernels.ptx into the current context.
-    pub fn load(driver: &Driver) -> Outcome<Kernels> {
+    /// Loads the kernels into the current context. The one that prints is loaded only if `prints`:
+    /// with it the driver reserves device memory for the text.
+    pub fn load(driver: &Driver, prints: bool) -> Outcome<Kernels> {
         let (module, reaching) =
             (load_module(driver)?, load(driver, include_str!("../../reach.ptx"))?);
         let own = NAMES.iter().map(|name| (module, name));
-        let names: Vec<_> = own.chain(REACHING.iter().map(|name| (reaching, name))).collect();
-        let mut functions = [0; NAMES.len() + REACHING.len()];
+        let mut names: Vec<_> = own.chain(REACHING.iter().map(|name| (reaching, name))).collect();
+        if prints {
+            names.push((load(driver, include_str!("../../say.ptx"))?, &"say"));
+        }
+        let mut functions = [0; NAMES.len() + REACHING.len() + 1];
         // The driver reuses handles after a context has ended, and they then belong to other
         // kernels.
         static LOADED: AtomicUsize = AtomicUsize::new(0);

@@ -117,9 +117,9 @@ pub struct Player {
     /// Whether a block freed while a graph references it is kept for the graph, by a cache or by
     /// the library.
     keeps_for_graphs: bool,
-    /// Whether nothing waits before the process ends: the program's frees then flush what its
-    /// kernels have printed.
-    ends_at_once: bool,
+    /// Whether kernels print. Nothing waits before the process ends then: only the program's frees
+    /// flush the text.
+    prints: bool,
 }
 
 /// One thread of the program.
@@ -174,7 +174,7 @@ fn play(driver: &Arc<Driver>, program: &Program, options: Options) -> Result<Pla
         played: AtomicUsize::new(0),
         lines: program.lines.len(),
         keeps_for_graphs: ["cached", "uploads"].contains(&program.theme.as_str()),
-        ends_at_once: program.theme == "text",
+        prints: program.theme == "text",
     };
     let first = player.open_primary().map_err(|code| format!("no context: error {code}"))?;
     player.slots.contexts.put(0, first.clone());

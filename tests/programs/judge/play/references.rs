@@ -111,7 +111,7 @@ impl Actor<'_> {
             return None;
         }
         let taken = self.driver().use_device(BEYOND).and_then(|handle| {
-            let kernels = Kernels::load(self.driver())?;
+            let kernels = Kernels::load(self.driver(), self.player.prints)?;
             Ok(Arc::new(Context { shared: true, ..Context::new(handle, kernels, BEYOND) }))
         });
         if let Ok(ctx) = &taken {
