@@ -58,6 +58,13 @@ impl Driver {
         Ok(driver)
     }
 
+    /// Leaves out the functions that only the simulated driver has, so that a program does what it
+    /// does on a GPU.
+    pub fn without_simulation(mut self) -> Driver {
+        self.functions.forget_simulation();
+        self
+    }
+
     /// Makes the primary context of a device current in this thread.
     pub fn use_device(&self, device: i32) -> Outcome<u64> {
         let mut context = 0;

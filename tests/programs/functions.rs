@@ -113,6 +113,11 @@ macro_rules! functions {
                     },)+
                 }
             }
+
+            /// Leaves out the functions that only the simulated driver has.
+            pub fn forget_simulation(&mut self) {
+                $(self.$extra = None;)+
+            }
         }
     };
 }

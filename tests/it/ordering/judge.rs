@@ -40,6 +40,28 @@ fn random_programs_are_the_same() {
     }
 }
 
+/// On a GPU nothing is simulated, and some lines do nothing. A program that logs such a line in the
+/// simulation looks as if that line depended on time, and is never judged.
+#[test]
+fn programs_are_valid_on_a_gpu() {
+    for (theme, seeds) in [("all", "1..2"), ("pools", "3..6")] {
+        let ran = Command::new(env!("CARGO_BIN_EXE_judge"))
+            .args(["run", "--gpu", "--jobs", JOBS, "--theme", theme, "--seeds", seeds, "--lib"])
+            .args([library().as_os_str(), "--driver".as_ref(), driver_folder().as_os_str()])
+            .env("LD_LIBRARY_PATH", driver_folder())
+            .env("CUDA_VISIBLE_DEVICES", "0")
+            .output()
+            .expect("the judge starts");
+        let text = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success(), "{text}{}", String::from_utf8_lossy(&ran.stderr));
+        let mut reasons = text.lines().filter(|line| line.starts_with("  not valid"));
+        // A GPU has more memory than some programs expect.
+        let skipped = reasons.find(|line| line.contains("the code of") && !line.contains("alloc_"));
+        assert_eq!(skipped, None, "{text}");
+        assert!(counts(&text).0 > 2, "{text}");
+    }
+}
+
 /// Programs whose difference was found and fixed.
 #[test]
 fn programs_that_differed_once_are_the_same() {

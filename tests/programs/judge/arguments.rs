@@ -120,6 +120,7 @@ impl Arguments {
             log: own("log").map_or("/dev/null", String::as_str).to_string(),
             refused: refused.filter_map(|line| line.parse().ok()).collect(),
             cached: self.has("cached"),
+            gpu: self.has("gpu"),
         })
     }
 }

@@ -212,8 +212,9 @@ impl Machine {
             // crashes here too, and not only under the library, whose own data may lie there.
             command.env("MALLOC_PERTURB_", "165");
         }
-        if how.simulated {
-            self.simulate(&mut command, first, how, &report);
+        match how.simulated {
+            true => self.simulate(&mut command, first, how, &report),
+            false => drop(command.arg("--gpu")),
         }
         if let Some(name) = self.gpu_name.as_ref().filter(|_| first.devices < 2) {
             command.env(VISIBLE, name);

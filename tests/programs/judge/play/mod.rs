@@ -97,6 +97,8 @@ pub struct Options {
     pub refused: HashSet<usize>,
     /// Whether requests in captures are made in the way of a caching allocator.
     pub cached: bool,
+    /// Whether the program does what it does on a GPU, where nothing is simulated.
+    pub gpu: bool,
 }
 
 pub struct Player {
@@ -143,7 +145,11 @@ type Seen = Option<(i32, Vec<u64>)>;
 /// Plays the programs one after the other, each with its own threads and contexts.
 pub fn play_each(programs: Vec<(Program, Options)>) -> Result<(), String> {
     crash::name_the_place();
-    let driver = Arc::new(Driver::load(Lookup::ProcAddress)?);
+    let mut driver = Driver::load(Lookup::ProcAddress)?;
+    if programs.iter().any(|(_, options)| options.gpu) {
+        driver = driver.without_simulation();
+    }
+    let driver = Arc::new(driver);
     let several = programs.len() > 1;
     for (program, options) in programs {
         if !several {
