@@ -187,6 +187,28 @@ static void parameters(void) {
     OK(record("off", "none", "all", 1, -1, 0));
 }
 
+// Restricts a recording that goes on to one device of two, and then extends it to both again.
+static void devices(void) {
+    int (*record)(const char *, const char *, const char *, uint64_t, int, int) = cachealloc_record_memory_history;
+    void *contexts[2];
+    char name[] = "0.pickle";
+    start();
+    for (int device = 0; device < 2; device++)
+        OK(cuDevicePrimaryCtxRetain(&contexts[device], device));
+    OK(record("all", "all", "native", 100, -1, 0));
+    for (int step = 0; step < 3; step++) {
+        for (int device = 0; device < 2; device++) {
+            OK(cuCtxSetCurrent(contexts[device]));
+            Pointer block;
+            OK(cuMemAlloc(&block, 1000 * (step + 1)));
+        }
+        OK(cachealloc_snapshot(name));
+        name[0]++;
+        OK(record("all", "all", "native", 100, step == 0 ? 1 : -1, 0));
+    }
+    OK(cachealloc_record("off"));
+}
+
 static void at_exit(void) {
     start();
     loop(5);
@@ -197,7 +219,7 @@ static void at_exit(void) {
 int main(int count, char **arguments) {
     static const struct { const char *name; void (*run)(void); } table[] = {
         {"words", words}, {"late", late}, {"driver", driver}, {"pending", pending}, {"switches", switches},
-        {"parameters", parameters}, {"at_exit", at_exit},
+        {"parameters", parameters}, {"devices", devices}, {"at_exit", at_exit},
     };
     for (size_t i = 0; count > 1 && i < sizeof table / sizeof *table; i++)
         if (!strcmp(arguments[1], table[i].name)) {

@@ -177,6 +177,40 @@ for n in range(6):
     assert_eq!(lines, wanted);
 }
 
+/// A recording that goes on may be restricted to one device: what was recorded of the other one is
+/// dropped, and nothing of this one. Extended to both again, it begins with the blocks there are.
+#[test]
+fn the_device_may_change() {
+    if lacks("python3") {
+        return;
+    }
+    let place = Place::new();
+    let ran = place.run(&recording("devices").env("SIM_DEVICES", "2")).ok();
+    assert_eq!(ran.stderr, "");
+    place.sound(3..=3, &["--opcodes"]);
+    let script = "
+import pickle
+for n in range(3):
+    s = pickle.load(open(f'{n}.pickle', 'rb'))
+    for device in range(2):
+        sizes = [e['size'] for e in s['device_traces'][device] if e['action'] == 'alloc']
+        blocks = [b for g in s['segments'] if g['device'] == device for b in g['blocks']]
+        known = [b['requested_size'] for b in blocks if b.get('frames')]
+        print(n, device, sizes, known)";
+    let python = Command::new("python3").args(["-c", script]).current_dir(&place.path).output();
+    let said = String::from_utf8_lossy(&python.expect("python3 runs").stdout).into_owned();
+    let lines: Vec<_> = said.lines().collect();
+    let wanted = [
+        "0 0 [1000] [1000]",
+        "0 1 [1000] [1000]",
+        "1 0 [] []",
+        "1 1 [1000, 2000] [1000, 2000]",
+        "2 0 [3000] [3000]",
+        "2 1 [1000, 2000, 3000] [1000, 2000, 3000]",
+    ];
+    assert_eq!(lines, wanted);
+}
+
 #[test]
 fn frees_that_are_pending_end_later() {
     let place = Place::new();

@@ -118,6 +118,16 @@ fn a_file_of_text_for_people() {
     }
 }
 
+#[test]
+fn the_table_counts_the_drivers_calls() {
+    let ran = statistics("contexts").conf("stats_on_exit:stderr").output().ok();
+    let row = ran.stderr.lines().find_map(|line| {
+        line.strip_prefix("cachealloc:   cuMemAlloc calls that reached the driver")
+    });
+    let count = row.and_then(|count| count.trim().parse().ok());
+    assert_eq!(count, Some(ran.report.calls("cuMemAlloc_v2")), "{}", ran.stderr);
+}
+
 /// 22 MiB at the peak, 7 at the end, as counted by the program. After a reset of the peak, 10.
 #[test]
 fn holders_by_library() {
