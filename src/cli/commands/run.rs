@@ -92,11 +92,17 @@ pub(crate) fn run(arguments: Arguments) -> Result {
         flags.set("cache", "false");
     }
     let library = library::find(library).map_err(|failure| failure.code(NOT_THE_PROGRAM))?;
-    let executable =
-        program::executable(&command[0]).map_err(|failure| match flags.meant_by(&command[0]) {
-            Some(flag) => failure.also(format!("write a flag and its value as: {flag}")),
-            None => failure,
-        })?;
+    let meant =
+        flags.meant_by(&command[0]).map(|flag| format!("write a flag and its value as: {flag}"));
+    // The programs `true` and `false` take no arguments.
+    if let Some(advice) = meant.as_ref().filter(|_| command.len() > 1) {
+        let what = format!("{:?} would be the program", command[0]);
+        return Err(Failure::new(what).next(advice).code(USAGE));
+    }
+    let executable = program::executable(&command[0]).map_err(|failure| match meant {
+        Some(advice) => failure.also(advice),
+        None => failure,
+    })?;
     if !force {
         fit::check(&library, &executable).map_err(|failure| {
             failure.also("start it without the library with --force").code(NOT_THE_PROGRAM)

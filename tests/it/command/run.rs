@@ -148,6 +148,17 @@ fn bad_settings_are_refused() {
         assert_eq!(ran.stderr, format!("cachealloc: {wanted}\n"));
         assert_eq!((ran.stdout.as_str(), ran.code), ("", Some(2)), "{flags}");
     }
+    // Without an equals sign the value is taken for a program, and there are programs of these names.
+    for (flags, word, flag) in [
+        ("--expandable-segments true", "true", "--expandable-segments=true"),
+        ("--cache false", "false", "--cache=false"),
+        ("--record all", "all", "--record=all"),
+    ] {
+        let ran = shell(flags, "echo started").output();
+        let wanted =
+            format!("{word:?} would be the program; write a flag and its value as: {flag}");
+        assert_eq!((ran.stderr, ran.code), (format!("cachealloc: {wanted}\n"), Some(2)));
+    }
     let ran = shell("--free-moed strict", "echo started").output();
     assert!(ran.stderr.contains("--free-mode") && ran.code == Some(2), "{ran:?}");
     let ran = shell("--log info", "echo started").conf("only:[a").output();
