@@ -89,8 +89,10 @@ impl Arguments {
     }
 
     pub fn machine(&self) -> Result<Machine, String> {
+        // The loader does not look in the current folder, and only warns of what it does not find.
         let path = |name: &str| {
-            self.text(name).map(PathBuf::from).ok_or_else(|| format!("--{name} is missing"))
+            let path = self.text(name).ok_or_else(|| format!("--{name} is missing"))?;
+            std::fs::canonicalize(path).map_err(|error| format!("--{name} {path}: {error}"))
         };
         let own = format!("judge-{}", std::process::id());
         let scratch = match self.text("scratch") {
