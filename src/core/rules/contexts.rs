@@ -35,6 +35,8 @@ macro_rules! contexts {
             /// References are counted: releasing one that is not the last changes nothing, however
             /// long the driver takes.
             ReferencesAreCounted = "references_are_counted",
+            /// If two threads drop the last two references, only one of them drops the last.
+            ReferencesAreJudgedInTurn = "references_are_judged_in_turn",
             /// A call that ends a context waits for all its work while the context is still open to
             /// other threads.
             EndWaitsWhileOpen = "end_waits_while_open",

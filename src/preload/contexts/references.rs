@@ -14,13 +14,14 @@
 //! dropped, too (measured). Another driver may have forgotten them. So while only as many are left
 //! as there were at a reset, it is unknown whether the context stays.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use cachealloc_core::order::Observer;
 use cachealloc_core::rules::{Rule, rule_holds};
 
 use crate::lock::lock;
 use crate::state::barriers::LEDGER;
+use crate::test_delay::test_delay;
 
 /// Context that references are to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,13 +87,17 @@ pub(crate) fn give_up(to: Referent) -> GivenUp {
     let one = entry(&mut held, to);
     let count = one.count.min(1);
     one.count -= count;
-    drop(held);
-    GivenUp { fate: fate(to, count == 1), to, count, resets: false }
+    if !rule_holds(Rule::ReferencesAreJudgedInTurn) {
+        drop(held);
+        (0..50).for_each(|_| test_delay(Rule::ReferencesAreJudgedInTurn));
+        held = lock(&HELD);
+    }
+    GivenUp { fate: fate(held, to, count == 1), to, count, resets: false }
 }
 
 /// Begins to drop a reference that was not counted.
 pub(crate) fn give_up_another(to: Referent) -> GivenUp {
-    GivenUp { fate: fate(to, false), to, count: 0, resets: false }
+    GivenUp { fate: fate(lock(&HELD), to, false), to, count: 0, resets: false }
 }
 
 /// Begins the destruction of a context, whatever refers to it.
@@ -131,9 +136,9 @@ impl GivenUp {
 
 /// Returns the effect of dropping a reference. Once no counted reference is left, waits for the
 /// calls that drop earlier ones: the driver counts references in the order in which it gets the
-/// calls, and the last one ends the context.
-fn fate(to: Referent, was_counted: bool) -> Fate {
-    let mut held = lock(&HELD);
+/// calls, and the last one ends the context. `held` is the lock under which the reference was taken
+/// off the count: of two threads that drop the last two, only one drops the last.
+fn fate(mut held: MutexGuard<'_, Vec<Held>>, to: Referent, was_counted: bool) -> Fate {
     loop {
         let one = entry(&mut held, to);
         if one.count > one.before_reset && sees_all() {

@@ -151,6 +151,7 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::KeptBesideReferences, "pinned_memory_freed_beside_references", "ordered"),
     (Rule::BarrierOutlastsReference, "unmap_beside_references", "ordered"),
     (Rule::ReferencesAreCounted, "room_beside_a_slow_detach", "ordered"),
+    (Rule::ReferencesAreJudgedInTurn, "last_references_beside_a_kernel", "ordered"),
     (Rule::ReferencesAreCounted, "room_beside_a_slow_release", "ordered"),
     (Rule::EndWaitsWhileOpen, "unmap_beside_the_end_of_a_context", "ordered"),
     (Rule::EndWaitsWhileOpen, "first_work_beside_the_end_of_a_context", "ordered"),

@@ -39,6 +39,7 @@ pub const ALL: &[Hazard] = &[
         room_beside_a_detach_behind_an_unknown_table,
         machine = "SIM_MEMORY_MB=64 SIM_PAUSE_MS=cuCtxDetach@*=150"
     ),
+    hazard!(Always, last_references_beside_a_kernel),
     hazard!(Always, memory_beside_references_behind_an_unknown_table, machine = "SIM_MEMORY_MB=16"),
     hazard!(Full, unmap_beside_references_behind_an_unknown_table),
     hazard!(Always, spin_and_destroy_the_primary_context),
@@ -181,6 +182,28 @@ fn query_beside_a_query_and_a_detach(d: &Driver) -> Verdict {
         Ok(code(d.query_event(event)))
     })?;
     Ok(format!("code {answer}"))
+}
+
+/// Two threads release the last two references. The call that is not the last one waits for no
+/// work, and the kernel ends only after it.
+fn last_references_beside_a_kernel(d: &Driver) -> Verdict {
+    let (first, flag) = (d.context(), d.pinned(64)?);
+    let (context, mut same) = (d.create_context(0)?, 0);
+    call!(d, cuCtxAttach(&mut same, 0))?;
+    d.free(d.alloc(SMALL)?)?;
+    d.set_flag(flag, 0);
+    d.launch("spin", d.stream()?, &[flag, 1])?;
+    d.set_context(first)?;
+    let release = || -> Outcome {
+        call!(d, cuCtxDetach(context))?;
+        d.set_flag(flag, 1);
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let both = [(); 2].map(|()| spawn(scope, d, release));
+        both.into_iter().try_for_each(|one| one.join().expect("no program panics"))
+    })?;
+    Ok("ok".into())
 }
 
 /// The driver may take any time to release a reference.
