@@ -316,7 +316,7 @@ fn give_back(
         let waiter = if elsewhere { Waiter::GoesOn } else { waiter };
         stream_frees::query(context);
         stream_frees::wait_for_plain_frees(context, waiter);
-        pool_life::reap_late(context);
+        pool_life::reap_late(context, waiter);
         stream_frees::assume_over(context);
         blocks::empty_lists(context);
         let mut allocator = lock(&context.allocator);

@@ -16,10 +16,11 @@ use cachealloc_core::rules::{Rule, rule_holds};
 use crate::driver::sys::{STREAM_NON_BLOCKING, StreamHandle};
 use crate::driver::{api, graphs};
 use crate::lock::lock;
-use crate::ordering::real_frees;
+use crate::ordering::{pending, real_frees};
 use crate::process::bounds;
 use crate::state::contexts;
 use crate::state::contexts::Context;
+use crate::state::under_way::Waiter;
 use crate::statistics::waits;
 use crate::statistics::waits::Wait;
 
@@ -74,7 +75,7 @@ pub(crate) fn work_is_over() {
 /// Waits for the notices for a limited time, and for no work except what a free would have waited
 /// for on the plain driver. Does so only if a graph has ended since, and `keeps_memory` returns
 /// that one may keep memory. Plain frees without a barrier were waited for before.
-pub(crate) fn pass(context: &Context, keeps_memory: impl FnOnce() -> bool) {
+pub(crate) fn pass(context: &Context, waiter: Waiter, keeps_memory: impl FnOnce() -> bool) {
     let ended = ENDED.load(Ordering::Relaxed);
     let behind = Behind {
         barrier: context.covers.pending_barriers.passed(),
@@ -97,7 +98,7 @@ pub(crate) fn pass(context: &Context, keeps_memory: impl FnOnce() -> bool) {
     }
     // From now on: what the program learns while this waits may come too late for it.
     COUNTS.store(true, Ordering::SeqCst);
-    let reached = waits::timed(Wait::Notes, || await_notes(context));
+    let reached = waits::timed(Wait::Notes, || await_notes(context, waiter));
     AWAITED.fetch_max(ended, Ordering::Relaxed);
     let over = if free_came && reached { before.ended } else { before.over };
     let behind = if reached { behind } else { before.behind };
@@ -108,13 +109,14 @@ pub(crate) fn pass(context: &Context, keeps_memory: impl FnOnce() -> bool) {
 
 /// Returns `false` if the last free has not returned yet, and perhaps will not before this request
 /// does. Then its work is not waited for.
-fn await_notes(context: &Context) -> bool {
+fn await_notes(context: &Context, waiter: Waiter) -> bool {
     // A launch that a free has waited for on the plain driver has completed, and the end of its
     // graph was reported.
     let barrier = context.last_barrier.newest().filter(|event| !event.is_dead());
     let reached = barrier.is_none_or(|event| {
         let has_returned = context.frees_in_progress.load(Ordering::Acquire) == 0;
-        let reach = || if has_returned { event.synchronize() } else { event.query() };
+        let waited = has_returned && pending::may_wait_for(Some(&event), waiter);
+        let reach = || if waited { event.synchronize() } else { event.query() };
         api::relaxed(reach).is_ok()
     });
     let plain_free = context.stream_frees.last_plain_free();

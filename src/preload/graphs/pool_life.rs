@@ -11,7 +11,8 @@
 //! block was ordered after all work with it, the pool's memory is ordinary memory. A free on a
 //! stream was ordered after that stream's work: the memory is ordinary once the event recorded
 //! there at the free is complete. Otherwise an event is recorded after all work so far; not during
-//! a capture. There is never a barrier or a wait: on the plain driver nothing waits here.
+//! a capture. The end of a graph makes no barrier and waits for nothing, as on the plain driver;
+//! with a driver that is too old for events of a context it waits for the context.
 //!
 //! A capture that is invalidated destroys its graph, so it ends like any other. Without user
 //! objects the pool is kept permanently: a graph that is launched must find its memory.
@@ -29,6 +30,7 @@ use crate::ordering::{barrier, captures, native_wait};
 use crate::state::contexts::Context;
 use crate::state::events::EventRef;
 use crate::state::thread;
+use crate::state::under_way::Waiter;
 use crate::statistics::waits::Wait;
 use crate::test_delay::test_delay;
 
@@ -61,11 +63,11 @@ pub(crate) fn graph_ended() {
 }
 
 /// Does what `reap` does, for a request that finds no memory: right after a graph was destroyed its
-/// notice may not have arrived yet. Waits for no work. Call it after
-/// `stream_frees::wait_for_plain_frees`.
+/// notice may not have arrived yet. Waits for no work except what a free would have waited for on the
+/// plain driver. Call it after `stream_frees::wait_for_plain_frees`.
 #[cold]
-pub(crate) fn reap_late(context: &Context) {
-    destruction_fence::pass(context, || pools::keep_memory(context.device));
+pub(crate) fn reap_late(context: &Context, waiter: Waiter) {
+    destruction_fence::pass(context, waiter, || pools::keep_memory(context.device));
     // Another thread may have read the notice, and may not have made the memory ordinary yet. On an
     // old driver it may be waiting for work meanwhile, which this one must not do.
     if api::has_context_barrier() && rule_holds(Rule::ReapInProgressIsAwaited) {

@@ -124,7 +124,7 @@ const GAPS_OF_FILLED: [(&str, &str); 9] = {
 };
 
 /// Hazards that expandable segments do not cover.
-const GAPS_OF_EXPANDABLE: [(&str, &str); 14] = {
+const GAPS_OF_EXPANDABLE: [(&str, &str); 15] = {
     const WHY: &str = "memory in an arena cannot be exported";
     const SERVED: &str = "an arena coalesces the memory, available in stream order after the frees";
     [
@@ -144,6 +144,7 @@ const GAPS_OF_EXPANDABLE: [(&str, &str); 14] = {
         ("memory_comes_back_after_an_export", WHY),
         ("free_of_stream_ordered_memory_behind_an_export", WHY),
         ("stream_memory_beside_frees_without_end", SERVED),
+        ("stream_memory_behind_a_graph_beside_frees_without_end", SERVED),
         ("stream_memory_beside_work_without_end", SERVED),
     ]
 };

@@ -123,7 +123,7 @@ fn no_memory(growth: &mut Growth, request: &mut Request) -> CuResult {
         retry::wait_for_frees(context, retry::waiter(request));
         retry::awaited_for(context, request);
         stream_frees::wait_for_plain_frees(context, retry::waiter(request));
-        pool_life::reap_late(context);
+        pool_life::reap_late(context, retry::waiter(request));
     })?;
     stream_frees::assume_over(context);
     empty_lists(context);

@@ -75,7 +75,7 @@ fn physical_memory_behind_a_graph_beside_a_free(d: &Driver) -> Verdict {
 }
 
 /// Captures a fill of a new block. `free` frees it while the capture is open.
-fn graph_without_its_block(
+pub fn graph_without_its_block(
     d: &Driver,
     captured: Stream,
     bytes: usize,

@@ -5,6 +5,7 @@
 use cachealloc_tests::driver::{Driver, Outcome, Stream};
 
 use crate::contexts::ends::behind_an_unknown_table;
+use crate::memory::of_graphs::graph_without_its_block;
 use crate::memory::scarce::physical_memory;
 use crate::tools::*;
 use crate::waits::deadlock::device_flag;
@@ -20,6 +21,11 @@ pub const ALL: &[Hazard] = &[
     hazard!(
         Always,
         stream_memory_beside_frees_without_end,
+        machine = "SIM_MEMORY_MB=64 SIM_DEADLOCK_MS=20000"
+    ),
+    hazard!(
+        Always,
+        stream_memory_behind_a_graph_beside_frees_without_end,
         machine = "SIM_MEMORY_MB=64 SIM_DEADLOCK_MS=20000"
     ),
     hazard!(
@@ -77,6 +83,17 @@ fn stream_memory_beside_work_without_end(d: &Driver) -> Verdict {
 /// The request itself would release the memory to the driver.
 fn stream_memory_beside_frees_without_end(d: &Driver) -> Verdict {
     stream_memory_beside_frees(d, "stream_memory_beside_frees_without_end", || Ok(()))
+}
+
+/// A graph has just ended, and another one keeps memory, so the request waits for what the driver
+/// reports of graphs as well.
+fn stream_memory_behind_a_graph_beside_frees_without_end(d: &Driver) -> Verdict {
+    let stream = d.stream()?;
+    let ends = graph_without_its_block(d, stream, MIB, |block| d.free(block))?;
+    let _stays = graph_without_its_block(d, stream, MIB, |block| d.free(block))?;
+    d.destroy_graph(ends)?;
+    let name = "stream_memory_behind_a_graph_beside_frees_without_end";
+    stream_memory_beside_frees(d, name, || Ok(()))
 }
 
 /// The same for memory in pieces, which the library may have mapped next to others.
