@@ -103,6 +103,8 @@ macro_rules! memory {
             LeftIsInFlight = "left_is_in_flight",
             /// Segments are released after the events that their blocks wait for.
             ReleaseAfterEvents = "release_after_events",
+            /// A request that must not wait moves only memory whose frees it has found over.
+            MovesOnlyMemoryOfOverFrees = "moves_only_memory_of_over_frees",
             /// A request that would proceed in the driver waits for no free that has not returned.
             OnlyReturnedFreesAreAwaited = "only_returned_frees_are_awaited",
             /// In mode `relaxed`, calls that report or request memory wait for plain frees of other

@@ -65,7 +65,7 @@ pub(crate) fn missing_bytes(context: &Context, bytes: u64) -> u64 {
 }
 
 /// Unmaps these addresses, which have left the allocator, for the request in progress. The request
-/// maps the memory elsewhere and then calls `drop_spare`. Call this once `wait_for_frees` has
+/// maps the memory elsewhere and then calls `drop_spare`. Call this once `Frees::wait` has
 /// returned.
 pub(crate) fn unmap(context: &Context, mappings: &[Mapping], in_flight: InFlightRelease) {
     let mut state = lock(&context.arenas.0);
@@ -73,11 +73,36 @@ pub(crate) fn unmap(context: &Context, mappings: &[Mapping], in_flight: InFlight
     state.spare_departures.push(in_flight);
 }
 
-/// Waits for the newest barrier, which is ordered after all frees of the memory to unmap. That
-/// memory must have left the allocator already. Returns an error if work failed meanwhile; then the
-/// memory stays mapped and is never used again.
-pub(crate) fn wait_for_frees(context: &Context) -> CuResult {
-    wait_for(context.last_barrier.newest())
+/// The frees of a context so far. The newest barrier is ordered after all of them.
+pub(crate) struct Frees {
+    barrier: Option<EventRef>,
+    /// Whether the context has mapped any memory that could be unmapped.
+    any_mapped: bool,
+}
+
+impl Frees {
+    pub(crate) fn so_far(context: &Context) -> Frees {
+        Frees { barrier: context.last_barrier.newest(), any_mapped: any_mapped(context) }
+    }
+
+    /// Returns whether `wait` would not wait.
+    pub(crate) fn are_over(&self) -> bool {
+        let is_over = |event: &EventRef| api::relaxed(|| event.query()) != Err(CuError::NOT_READY);
+        !self.any_mapped || self.barrier.as_ref().is_none_or(is_over)
+    }
+
+    /// Returns whether these are still all frees of memory that could be unmapped.
+    pub(crate) fn are_all(&self, context: &Context) -> bool {
+        let newest = context.last_barrier.newest();
+        !self.any_mapped
+            || newest.map(|event| event.id()) == self.barrier.as_ref().map(EventRef::id)
+    }
+
+    /// Waits for the frees of memory to unmap, which must have left the allocator already. Returns
+    /// an error if work failed meanwhile; then the memory stays mapped and is never used again.
+    pub(crate) fn wait(self) -> CuResult {
+        wait_for(self.barrier)
+    }
 }
 
 fn wait_for(barrier: Option<EventRef>) -> CuResult {
@@ -89,12 +114,6 @@ fn wait_for(barrier: Option<EventRef>) -> CuResult {
 
 pub(crate) fn bytes_of(mappings: &[Mapping]) -> u64 {
     mappings.iter().map(|mapping| mapping.bytes).sum()
-}
-
-/// Returns whether `wait_for_frees` would not wait.
-pub(crate) fn are_frees_over(context: &Context) -> bool {
-    let is_over = |event: EventRef| api::relaxed(|| event.query()) != Err(CuError::NOT_READY);
-    !any_mapped(context) || context.last_barrier.newest().is_none_or(is_over)
 }
 
 /// Unmaps the mappings that `taken` removes from the allocator, and returns their bytes. The

@@ -3,6 +3,7 @@
 use cachealloc_core::rules::{Rule, rule_holds};
 use cachealloc_core::{Request, Requester, Step};
 
+use crate::cache::arenas::Frees;
 use crate::cache::blocks::{Call, empty_lists_for_miss, hand_out, hand_out_recorded};
 use crate::cache::release::PendingRelease;
 use crate::cache::retry;
@@ -110,8 +111,14 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
         // On the plain driver, a stream-ordered request goes on beside a free that waits. If it is
         // refused, `retry` waits for the free as long as it may.
         let goes_on = pending::waits_for_a_while(retry::waiter(request));
-        request.keep_mapped(goes_on && !arenas::are_frees_over(context));
+        let frees = goes_on.then(|| Frees::so_far(context));
+        request.keep_mapped(frees.as_ref().is_some_and(|frees| !frees.are_over()));
         let mut allocator = lock(&context.allocator);
+        // The memory of a later free may be in use for longer than this request may wait.
+        let others_came = frees.as_ref().is_some_and(|frees| !frees.are_all(context));
+        if others_came && rule_holds(Rule::MovesOnlyMemoryOfOverFrees) {
+            continue;
+        }
         let recorded = recorded_at_arrival(request).is_some();
         match allocator.poll(request) {
             Step::Done(block) if recorded => {
@@ -132,7 +139,9 @@ fn serve(growth: &mut Growth, request: &mut Request, call: Call) -> CuResult<u64
                 context.recorder.unmapped(&mut allocator, &mappings, call.stack);
                 let in_flight = InFlightRelease::to(context.device, arenas::bytes_of(&mappings));
                 drop(allocator);
-                growth.let_go(|| arenas::wait_for_frees(context))??;
+                // Other requests wait for all frees of the memory, whichever came last.
+                let frees = || frees.unwrap_or_else(|| Frees::so_far(context));
+                growth.let_go(|| frees().wait())??;
                 arenas::unmap(context, &mappings, in_flight);
             }
             Step::QueryEvents => {

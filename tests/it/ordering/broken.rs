@@ -113,6 +113,11 @@ const TABLE: &[(Rule, &str, &str)] = &[
     (Rule::CollectedIsInFlight, "requests_beside_memory_that_is_collected", "ordered"),
     (Rule::RoomElsewhereIsAwaited, "pool_memory_beside_a_release_on_another_device", "ordered"),
     (Rule::EndedIsInFlight, "room_where_a_context_ends", "ordered,expandable_segments:true"),
+    (
+        Rule::MovesOnlyMemoryOfOverFrees,
+        "stream_memory_beside_pieces_freed_meanwhile",
+        "ordered,expandable_segments:true",
+    ),
     (Rule::OwnSlotsAreVacated, "thread_ends_beside_the_end_of_its_context", "ordered"),
     (
         Rule::HostFunctionReleasesNothing,

@@ -33,6 +33,11 @@ pub const ALL: &[Hazard] = &[
         stream_memory_beside_pieces_without_end,
         machine = "SIM_MEMORY_MB=64 SIM_DEADLOCK_MS=20000"
     ),
+    hazard!(
+        Always,
+        stream_memory_beside_pieces_freed_meanwhile,
+        machine = "SIM_MEMORY_MB=64 SIM_DEADLOCK_MS=20000 SIM_PAUSE_MS=cuEventQuery@2=600"
+    ),
 ];
 
 const MIB: usize = 1 << 20;
@@ -98,11 +103,25 @@ fn stream_memory_behind_a_graph_beside_frees_without_end(d: &Driver) -> Verdict 
 
 /// The same for memory in pieces, which the library may have mapped next to others.
 fn stream_memory_beside_pieces_without_end(d: &Driver) -> Verdict {
+    stream_memory_beside_pieces(d, "stream_memory_beside_pieces_without_end", 0)
+}
+
+/// The request asks which frees are over, and the pieces are freed meanwhile.
+fn stream_memory_beside_pieces_freed_meanwhile(d: &Driver) -> Verdict {
+    let unrelated = d.alloc(SMALL)?;
+    d.launch("delay", d.stream()?, &[LATE])?;
+    d.free(unrelated)?;
+    stream_memory_beside_pieces(d, "stream_memory_beside_pieces_freed_meanwhile", 200)
+}
+
+fn stream_memory_beside_pieces(d: &Driver, name: &str, freed_after_ms: u64) -> Verdict {
     let (spins, other) = (d.stream()?, d.stream()?);
     let (first, _between) = (d.alloc(20 * MIB)?, d.alloc(4 * MIB)?);
     let pieces = [first, d.alloc(20 * MIB)?];
-    let frees = || pieces.into_iter().try_for_each(|piece| d.free(piece));
-    let name = "stream_memory_beside_pieces_without_end";
+    let frees = || {
+        sleep_ms(freed_after_ms);
+        pieces.into_iter().try_for_each(|piece| d.free(piece))
+    };
     beside_work_without_end(d, name, spins, frees, || d.alloc_async(36 * MIB, other).map(drop))
 }
 
