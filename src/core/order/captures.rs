@@ -86,7 +86,7 @@ impl Captures {
         self.entries.is_empty()
     }
 
-    /// Returns the entries, for queries of the driver outside of the lock.
+    /// Returns the entries.
     pub fn iter(&self) -> impl Iterator<Item = &Capture> {
         self.entries.iter()
     }

@@ -105,7 +105,7 @@ impl Exclusive {
         self.observed.fetch_or(WAITED, SeqCst);
     }
 
-    /// Records a submission of this context. Call it before every submission, ahead of its counter.
+    /// Records a submission of this context. Call it before every submission, after its counter.
     /// Returns `true` if the caller must wait first, because this is work of a second context (see
     /// `observe`).
     #[inline]

@@ -34,8 +34,7 @@ pub struct FreeState {
     pub exclusive: bool,
     /// Whether a stream of the process captures (`Captures::is_empty` is false).
     pub capturing: bool,
-    /// Whether the driver has `cuCtxRecordEvent` and `cuCtxWaitEvent`, and they work on this
-    /// context (false on a green context, where they may not).
+    /// Whether the driver has `cuCtxRecordEvent` and `cuCtxWaitEvent`.
     pub barrier_calls: bool,
     /// Whether no driver call is legal here, because the driver runs a callback of the library.
     /// This does not include the program's own free inside a host function: that gets the driver's

@@ -111,7 +111,7 @@ macro_rules! order {
             ObserverWaits = "observer_waits",
             /// A query that returns "not ready" waits for its thread's last free and is repeated.
             QueryAsksAgain = "query_asks_again",
-            /// A query does not wait for the frees of other threads.
+            /// A query does not wait without a limit for the frees of other threads.
             QueryWaitsForOwnFrees = "query_waits_for_own_frees",
             /// A free whose barrier is skipped shares the pending one that covers it.
             ElidedFreeShares = "elided_free_shares",
@@ -150,7 +150,7 @@ macro_rules! order {
             VisibleWorkWaits = "visible_work_waits",
             /// Host-visible work is counted before its real call and after it.
             VisibleWorkMarksBothSides = "visible_work_marks_both_sides",
-            /// After the first untracked submission every kernel counts as host-visible.
+            /// Once a cause for it was seen, every kernel counts as host-visible.
             VisibleIsSticky = "visible_is_sticky",
             /// A kernel's arguments are searched for addresses of pinned memory.
             ArgumentsAreScanned = "arguments_are_scanned",

@@ -16,7 +16,7 @@ use crate::state::contexts::Context;
 use crate::state::thread::Thread;
 use crate::state::{contexts, registry};
 
-/// Starts with the first context, and inspects each (`process::lifetime`).
+/// Starts with the first context, and inspects each (`assembly::lifetime`).
 static WHEN_FIRST_SEEN: OnceLock<fn()> = OnceLock::new();
 
 /// Sets a function that is called whenever a context is first seen, with no lock of the library

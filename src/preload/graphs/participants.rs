@@ -4,9 +4,9 @@
 //! that submits work into it, whatever its mode: a framework's backward pass runs in a separate
 //! thread, which allocates, launches and frees. Such a thread takes part from its first submission
 //! to the end of the capture. Memory that it has allocated since the begin and still holds is
-//! attached then (`core::attached`): a node may reference it. Memory that it freed before was
-//! ordinary memory, which no later node can reference. Memory that any other thread has allocated
-//! since the begin is attached when a node references it.
+//! attached then (`core::private::attached`): a node may reference it. Memory that it freed before
+//! was ordinary memory, which no later node can reference. Memory that any other thread has
+//! allocated since the begin is attached when a node references it.
 //!
 //! If a thread takes part in several captures, its allocations belong to the one it has begun or
 //! submitted into last.

@@ -63,8 +63,8 @@ pub(crate) fn graph_ended() {
 }
 
 /// Does what `reap` does, for a request that finds no memory: right after a graph was destroyed its
-/// notice may not have arrived yet. Waits for no work except what a free would have waited for on the
-/// plain driver. Call it after `stream_frees::wait_for_plain_frees`.
+/// notice may not have arrived yet. Waits for no work except what a free would have waited for on
+/// the plain driver. Call it after `stream_frees::wait_for_plain_frees`.
 #[cold]
 pub(crate) fn reap_late(context: &Context, waiter: Waiter) {
     destruction_fence::pass(context, waiter, || pools::keep_memory(context.device));

@@ -265,7 +265,7 @@ pub(crate) fn is_left_to_others() -> bool {
 
 /// Blocks the end of the context while this barrier is waited for. Returns `None` if nothing has to
 /// be waited for any more. A call that ends a context waits for its barriers before it takes the
-/// lifetime lock (`hooks/context_end.rs`). A barrier that is pending after that belongs to a free
+/// lifetime lock (`hooks/context/end.rs`). A barrier that is pending after that belongs to a free
 /// made since. In that case another reference is left, and the call that may end the context
 /// completes in a moment.
 fn open_behind(context: &Context, number: BarrierNumber) -> Option<RwLockReadGuard<'_, ()>> {

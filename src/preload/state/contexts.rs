@@ -251,7 +251,7 @@ impl Context {
 
     /// Waits until no user is left. A user may wait for work. Until that completes, others may
     /// enter: they have nothing to do with this end, and a thread that blocks on the lock would
-    /// keep them out. They have to wait only if the context is never without a user.
+    /// keep them out. They have to wait only if the context has a user whenever this end looks.
     fn wait_for_users(&self) -> RwLockWriteGuard<'_, ()> {
         let mut shut = None;
         bounds::LAST_REFERENCE.until(|| {

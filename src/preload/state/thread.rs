@@ -1,6 +1,6 @@
 //! The library's state for each thread of the program: a hook looks it up once and passes it on. It
 //! starts as a constant and has no destructor, so that a thread's first use allocates nothing. When
-//! a thread ends, `process` releases what it still holds.
+//! a thread ends, `assembly::lifetime` releases what it still holds.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -24,7 +24,7 @@ pub(crate) struct Thread {
     /// Set while this thread is inside a hook: calls that the driver or a tool makes meanwhile are
     /// passed on, so that no lock of the library is taken twice.
     pub inside: Cell<bool>,
-    /// The thread cache that it used last, and its list in that cache (`cache::thread_cache`).
+    /// The thread cache that it used last, and its list in that cache (`state::thread_cache`).
     pub lists: Cell<*const c_void>,
     pub list: Cell<*const c_void>,
     /// The context that it used last, and the function that returns the id of the current one,

@@ -1,5 +1,5 @@
-//! The creation of contexts, references to them, and peer access between them. `context_end`
-//! handles their end.
+//! The creation of contexts, references to them, and peer access between them. `end` handles
+//! their end.
 
 pub(crate) mod end;
 pub(crate) mod green;

@@ -2,7 +2,7 @@
 //! next. So querying the first event shows whether any is complete, and a few more queries show how
 //! many are. A program may have tens of thousands.
 //!
-//! There are at most as many events as a context may have at once (`contexts/events.rs`), and no
+//! There are at most as many events as a context may have at once (`state/events.rs`), and no
 //! line is empty.
 
 use core::ops::Range;
